@@ -1,7 +1,7 @@
 // Package claim decides when to claim and how many tasks: it polls, wakes on hints, and never sleeps while tasks wait
 // and there is room for them.
 //
-// It may touch a store's Claim and Exchange and nothing else. Claimed tasks go on to package run.
+// It may use only a store's Claim and Exchange. It passes claimed tasks on to package run.
 package claim
 
 import (
@@ -22,27 +22,27 @@ type Claimer interface {
 	Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error)
 }
 
-// Lender has outcomes. A claim may take one of them along to the store.
+// Lender lends outcomes. A claim may take one of them along to the store.
 type Lender interface {
-	Lend() *store.Outcome // nil if there is none
+	Lend() *store.Outcome // nil if none is ready
 	Settle(lost bool, err error)
 }
 
 // Options configure a Source. All are required unless their comment says otherwise.
 type Options struct {
 	Worker func() (id store.ID, alive bool)
-	Dead   func(id store.ID) // called when the store says that the worker is dead
+	Dead   func(id store.ID) // called when the store reports that the worker is dead
 	Asks   func() []Ask      // what to claim from
 	// Room returns how many tasks could be taken now and, if none, when to ask again at the latest.
 	Room func() (n int, after time.Duration)
 	// Take takes the tasks of a claim that was sent at asked.
 	Take func(tasks []store.Task, asked time.Time)
-	// Running returns how many tasks the worker runs. If it is nil, the store is not told.
+	// Running returns how many tasks the worker runs, for the store. It may be nil.
 	Running func() int
 	Poll    time.Duration   // the longest pause between polls of idle queues
 	Every   time.Duration   // the shortest time between two claims if the first did not fill the room
 	Prompt  func() bool     // whether hints come as soon as tasks do; nil means no
-	Along   store.Exchanger // takes outcomes along; nil if the engine cannot
+	Along   store.Exchanger // takes outcomes along; nil if the engine does not support that
 	Lender  Lender          // unused without Along
 	Log     *slog.Logger
 }
@@ -50,7 +50,7 @@ type Options struct {
 // Ask is a set of queues that are claimed from together.
 type Ask struct {
 	Queues []string
-	// How many tasks could be taken from them; 0 means as many as there is room for.
+	// The maximum number of tasks to take from them; 0 means as many as there is room for.
 	Most int
 }
 
@@ -61,19 +61,19 @@ type Source struct {
 	loop  *loop.Loop
 
 	unanswered *store.ClaimRequest // a request whose answer was lost
-	round      []Ask               // what must still be asked before a pause
+	round      []Ask               // claims that this round must still make before a pause
 	found      bool                // this round has found tasks
 	idle       time.Duration       // the current pause
 	short      time.Time           // when the last claim was sent that did not fill the room
 	turn       int
 	hints      *hints
 	sated      atomic.Bool // the last round had room left, and hints are prompt
-	resting    atomic.Bool // it polls in vain, at the longest pause
+	resting    atomic.Bool // its polls find nothing, at the longest pause
 
 	mu sync.Mutex
-	// The token of the request that is under way or unanswered; zero if there is none.
+	// The token of the request that is in progress or unanswered; zero if there is none.
 	asked store.Token
-	vain  time.Time // until when a look has shown that there is nothing
+	vain  time.Time // until then, the last look replaces polls
 }
 
 // The pause after a poll that found fewer tasks than there was room for doubles up to Poll. It starts longer if hints
@@ -100,8 +100,8 @@ func (c *Source) Wake() {
 	c.loop.Wake()
 }
 
-// Freed says that there is room again. The source claims at once, unless its last look found all tasks and hints will
-// tell of more.
+// Freed says that there is room again. The source claims at once, unless its last claim emptied the queues and hints
+// will announce more tasks.
 func (c *Source) Freed() {
 	if !c.sated.Load() {
 		c.Wake()
@@ -157,7 +157,7 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	pause := c.pause(r, tasks, asked)
-	// From here on, whoever took the tasks names the token.
+	// From here on, the receiver of the tasks reports the token.
 	c.name(store.Token{})
 	return pause, nil
 }
@@ -168,7 +168,7 @@ func (c *Source) name(token store.Token) {
 	c.asked = token
 }
 
-// Asked returns the token of the request that is under way, or that may have got tasks: none or one.
+// Asked returns the token of the request that is in progress, or that may have claimed tasks: none or one.
 func (c *Source) Asked() []store.Token {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +178,7 @@ func (c *Source) Asked() []store.Token {
 	return []store.Token{c.asked}
 }
 
-// ask claims. A claim of one task takes along the outcome that is ready, if any: that of the previous task.
+// ask claims. A claim of one task takes along an outcome if one is ready, that of the previous task.
 func (c *Source) ask(ctx context.Context, r store.ClaimRequest, along *errand) ([]store.Task, error) {
 	if r.Limit > 1 || r.Again || c.o.Along == nil {
 		return c.store.Claim(ctx, r)
@@ -200,7 +200,7 @@ type errand struct {
 	err    error
 }
 
-// errUnanswered is the result of an errand that did not come back.
+// errUnanswered is the result of an errand without an answer.
 var errUnanswered = errors.New("no answer")
 
 func (e *errand) settle() {
@@ -272,7 +272,7 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time
 }
 
 // Settle repeats a claim whose answer was lost, after the loop has stopped, so that no task stays leased to a worker
-// that does not know of it. It repeats the claim until it is answered or the context ends.
+// that does not know about it. It repeats the claim until it is answered or the context ends.
 func (c *Source) Settle(ctx context.Context) error {
 	for c.unanswered != nil {
 		_, err := c.claim(ctx)

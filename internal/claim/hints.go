@@ -8,19 +8,19 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// fewQueues is how many queues are all looked at each time. If there are more, only those that a hint names or that
-// just had tasks are looked at, and all of them once in a Poll, because each queue costs the database something.
+// fewQueues is the number of queues that each claim may name. If a worker has more, a claim names only those that a
+// hint names or that just had tasks, and all of them once per Poll, because each queue has a cost in the database.
 const fewQueues = 8
 
-// hints is what is known of where tasks may be.
+// hints is what is known about where tasks may be.
 type hints struct {
 	poll time.Duration
 
 	mu    sync.Mutex
 	hot   map[string]bool // queues that may have tasks
 	any   bool            // any queue may have tasks
-	told  bool            // there is room, or another reason to look
-	swept time.Time       // when all were last looked at; zero to look again at once
+	told  bool            // there is room, or another reason to claim
+	swept time.Time       // when all were last claimed from; zero to claim from all at once
 }
 
 func newHints(poll time.Duration) *hints { return &hints{poll: poll, hot: map[string]bool{}} }
@@ -34,21 +34,21 @@ func (h *hints) add(queues ...string) {
 	h.any = h.any || len(queues) == 0
 }
 
-// tell says that a look is worthwhile, in any queue.
+// tell says that a claim is worthwhile, from any queue.
 func (h *hints) tell() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.told = true
 }
 
-// silent reports whether nothing has been heard since the last look.
+// silent reports whether no hint has come since the last claim.
 func (h *hints) silent() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.told && !h.any && len(h.hot) == 0
 }
 
-// choose returns those of the asks, and of their queues, that are worth a look now.
+// choose returns those of the asks, and of their queues, that are worth a claim now.
 func (h *hints) choose(asks []Ask) []Ask {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,8 +79,8 @@ func isFew(asks []Ask) bool {
 	return n <= fewQueues
 }
 
-// learn records which queues may have more tasks: those that tasks came from, or all queues of the request if it was
-// filled. It reports whether any tasks were found.
+// learn records which queues may have more tasks: those that tasks came from, or all queues of the request if its
+// limit was reached. It reports whether any tasks were found.
 func (h *hints) learn(r store.ClaimRequest, tasks []store.Task) (more bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +99,7 @@ func (h *hints) learn(r store.ClaimRequest, tasks []store.Task) (more bool) {
 	return len(tasks) > 0
 }
 
-// untilSweep returns how long it is until all queues are looked at again.
+// untilSweep returns the time until all queues are claimed from again.
 func (h *hints) untilSweep() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// A source that finds nothing need not poll while another request to the store also finds out that there is nothing.
+// A source that finds nothing need not poll while another request to the store, the look, also reports whether there
+// are tasks.
 
-// Idles reports whether the source polls in vain.
+// Idles reports whether the source's polls find nothing.
 func (c *Source) Idles() bool { return c.resting.Load() }
 
-// Rests returns the queues for which a look can replace a poll. A source that polls in vain has some, unless it has
-// many queues.
+// Rests returns the queues for which a look can replace a poll. It returns none while polls find tasks, or if there
+// are many queues.
 func (c *Source) Rests() []string {
 	if !c.resting.Load() {
 		return nil
@@ -40,8 +41,8 @@ func (c *Source) Looked(began time.Time, found []string, pause time.Duration) {
 	c.vain = began.Add(pause + pause/8)
 }
 
-// spared returns how long the next poll can still wait because of the last look: until shortly after the next look, so
-// that the look comes first.
+// spared returns how long the next poll can still wait because of the last look: until shortly after the next look,
+// which should come first.
 func (c *Source) spared() time.Duration {
 	if !c.resting.Load() || len(c.round) > 0 || c.unanswered != nil || !c.hints.silent() {
 		return 0
@@ -51,8 +52,8 @@ func (c *Source) spared() time.Duration {
 	return time.Until(c.vain)
 }
 
-// early returns how long the next round of claims must still wait so that tasks which come within Every share a claim.
-// After a claim that filled the room it returns zero, because more tasks may be left.
+// early returns how long the next round of claims must still wait so that tasks that arrive within Every share a
+// claim. After a claim that filled the room it returns zero, because more tasks may be left.
 func (c *Source) early() time.Duration {
 	if len(c.round) > 0 || c.unanswered != nil || c.short.IsZero() {
 		return 0

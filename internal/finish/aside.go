@@ -11,15 +11,15 @@ import (
 )
 
 // aside is an outcome that could not be written: a user's transaction holds what it needs, or it failed while others
-// were stored. From then on it is tried by itself, apart from the batches, so that it holds up nothing else.
+// were stored. From then on it is retried alone, apart from the batches, so that it does not delay others.
 type aside struct {
 	store.Outcome
 	ended    time.Time     // when its attempt ended
 	since    time.Time     // when it was set aside
 	tried    time.Time     // when it was last tried
 	pause    time.Duration // until the next try
-	failures int           // except those because it was held
-	held     bool          // it was set aside for no other reason
+	failures int           // not counting tries for which it was held
+	held     bool          // it was set aside only for that reason
 }
 
 const (
@@ -28,7 +28,7 @@ const (
 	// longestPause is the longest pause between two tries of one outcome, and closingPause the longest after Close.
 	longestPause = time.Second
 	closingPause = 100 * time.Millisecond
-	// blamedAfter is longer than a server takes to come back.
+	// blamedAfter is longer than a server takes to restart.
 	blamedAfter = 30 * time.Second
 )
 
@@ -68,7 +68,8 @@ func (g *Gatherer) withoutHeld(part batch, held []store.ID, err error) []store.O
 	return rest
 }
 
-// retry tries the outcomes that are set aside, each alone, until nothing more is written in batches and none is left.
+// retry retries the outcomes that are set aside, each alone, until no batches are left to write and no outcome is set
+// aside.
 func (g *Gatherer) retry(ctx context.Context, written <-chan struct{}) {
 	for closing := false; ctx.Err() == nil; {
 		a, wait := g.nextAside(time.Now(), closing)
@@ -137,9 +138,9 @@ func (g *Gatherer) tryAlone(ctx context.Context, a *aside) {
 	a.tried = time.Now()
 }
 
-// blame counts a failure. If an outcome has failed for blamedAfter while others were stored, the outcome itself is at
-// fault, unless the database, or the part with its task, was away, busy, full or read-only. Then only the end of the
-// attempt is kept, as a dead letter that says why.
+// blame counts a failure. If an outcome has failed for blamedAfter while others were stored, the outcome itself is
+// taken to be at fault, unless the database, or the part with its task, was unreachable, busy, full or read-only.
+// Then only the end of the attempt is stored, as a discarded task with that reason.
 func (g *Gatherer) blame(a *aside, err error) {
 	a.failures++
 	g.warn(err, "task", a.Task.ID, "failures", a.failures, "retry_in", a.pause)
@@ -163,7 +164,7 @@ func isHeld(err error) bool {
 	return errors.As(err, &held)
 }
 
-// onlyHeld reports whether an error has no other cause than a store.HeldError.
+// onlyHeld reports whether a store.HeldError is the only cause of an error.
 func onlyHeld(err error) bool {
 	switch err := err.(type) {
 	case *store.HeldError:

@@ -12,10 +12,10 @@ import (
 type batch struct {
 	outcomes []store.Outcome
 	ended    []time.Time // when the attempt of each ended
-	since    time.Time   // when the first outcome came
+	since    time.Time   // when the first outcome arrived
 }
 
-// batches holds batches that were written, for reuse: outcomes are much of what a worker allocates.
+// batches holds written batches for reuse: outcomes are a large part of what a worker allocates.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 func newBatch(size int, since time.Time) *batch {
@@ -33,7 +33,7 @@ func (b *batch) add(more *batch) {
 	more.recycle()
 }
 
-// tokens appends the leases of a batch. Outcomes of one claim are next to each other.
+// tokens appends the leases of a batch. Outcomes of one claim are adjacent.
 func (b *batch) tokens(tokens []store.Token) []store.Token {
 	for i := range b.outcomes {
 		if lease := b.outcomes[i].Task.Lease; len(tokens) == 0 || tokens[len(tokens)-1] != lease {
@@ -60,7 +60,7 @@ func (b batch) stamp(now time.Time) {
 	}
 }
 
-// recycle returns a written batch to the pool. Nobody may keep its outcomes.
+// recycle returns a written batch to the pool. Its outcomes must no longer be used.
 func (b batch) recycle() {
 	clear(b.outcomes)
 	b.outcomes, b.ended = b.outcomes[:0], b.ended[:0]

@@ -1,7 +1,7 @@
-// Package finish gathers outcomes and writes them in batches until they are known to be stored.
+// Package finish gathers outcomes and writes them in batches, until they are known to be stored.
 //
-// It may touch a store's Finish and nothing else. Outcomes come from the worker, which had package lifecycle decide
-// them; their results go back to it. A single outcome may be lent to package claim, which takes it along.
+// It may use only a store's Finish. Outcomes come from the worker, after package lifecycle has decided them; their
+// results go back to it. A single outcome may be lent to package claim, which takes it along.
 package finish
 
 import (
@@ -20,7 +20,7 @@ type Finisher interface {
 	Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error)
 }
 
-// Gatherer collects outcomes. Make it with New, then call Run.
+// Gatherer collects outcomes. Create it with New, then call Run.
 type Gatherer struct {
 	store    Finisher
 	log      *slog.Logger
@@ -32,14 +32,14 @@ type Gatherer struct {
 
 	mu    sync.Mutex
 	room  sync.Cond              // signals that fewer outcomes are ready than before
-	open  map[store.Token]*batch // batches of claims with tasks without an outcome yet
+	open  map[store.Token]*batch // batches of claims that still have tasks without an outcome
 	ready []*batch               // to be written, in order
 	count atomic.Int64           // of outcomes in ready
 	lent  *batch                 // handed out by Lend
 	going batch                  // being written
 	// When the latest attempts ended, the newest first.
 	lately [company]time.Time
-	bell   chan struct{} // signals that something has come
+	bell   chan struct{} // signals that an outcome has arrived
 	quit   chan struct{} // closed by Close
 
 	aside   []*aside
@@ -52,10 +52,10 @@ type Gatherer struct {
 
 // Options configure a Gatherer.
 type Options struct {
-	// How many outcomes one write has at most, unless more come from one claim.
+	// The maximum number of outcomes in one write, unless more come from one claim.
 	Largest  int
 	Linger   time.Duration                  // how long a batch waits for others
-	Soon     func(within time.Duration) int // how many more outcomes are likely to come
+	Soon     func(within time.Duration) int // how many more outcomes are likely to arrive
 	Deadline time.Duration                  // of one write
 	Log      *slog.Logger
 	// Done is called by Run and by Settle with the outcomes that were written, and those of them that the store refused
@@ -63,7 +63,7 @@ type Options struct {
 	Done func(written []store.Outcome, lost map[store.ID]bool)
 }
 
-// New makes a gatherer.
+// New creates a gatherer.
 func New(s Finisher, o Options) *Gatherer {
 	g := &Gatherer{store: s, log: o.Log, largest: o.Largest, linger: o.Linger, soon: o.Soon, deadline: o.Deadline,
 		done: o.Done,
@@ -74,13 +74,13 @@ func New(s Finisher, o Options) *Gatherer {
 	return g
 }
 
-// Add takes the outcome of an attempt that ended at an instant. It blocks while two full batches wait, so that whoever
-// produces outcomes faster than the store takes them slows down. After Close it drops the outcome: the lease runs out
-// and the task runs again.
+// Add takes the outcome of an attempt that ended at the given time. It blocks while two full batches wait, which
+// slows down callers that are faster than the store. After Close it drops the outcome: the lease runs out and the
+// task runs again.
 //
 // The tasks of one claim share a lease, and for some engines, ending a lease as a whole costs a fraction of ending it
-// in parts. So an outcome waits a little for the others of its claim; left counts the tasks of the claim for which
-// neither Add nor Drop has been called.
+// in parts. So an outcome waits briefly for the others of its claim; left is the number of tasks of the claim for
+// which neither Add nor Drop has been called yet.
 func (g *Gatherer) Add(o store.Outcome, ended time.Time, left *atomic.Int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -114,7 +114,7 @@ func (g *Gatherer) Drop(lease store.Token, left *atomic.Int64) {
 	}
 }
 
-// complete makes a batch ready to be written. The caller holds the lock.
+// complete marks a batch as ready to be written. The caller holds the lock.
 func (g *Gatherer) complete(lease store.Token, b *batch) {
 	delete(g.open, lease)
 	g.ready = append(g.ready, b)
@@ -129,11 +129,11 @@ func (g *Gatherer) ring() {
 	}
 }
 
-// Full reports whether a whole batch waits behind the one being written, so that claiming more tasks would only make it
-// worse.
+// Full reports whether a whole batch waits behind the one being written, so that claiming more tasks would only
+// lengthen the queue.
 func (g *Gatherer) Full() bool { return g.count.Load() >= int64(g.largest) }
 
-// Close says that no more outcomes will come. Run ends when all are written.
+// Close says that no more outcomes will arrive. Run ends when all are written.
 func (g *Gatherer) Close() {
 	close(g.quit)
 	g.mu.Lock()
@@ -162,7 +162,7 @@ func (g *Gatherer) Age() time.Duration {
 	return min(time.Since(oldest), time.Since(time.Unix(0, g.success.Load())))
 }
 
-// Run writes batches until Close, or until the context ends. In the latter case it gives up the outcomes that are not
+// Run writes batches until Close, or until the context ends. In the latter case it drops outcomes that are not
 // written: their leases run out and their tasks run again.
 func (g *Gatherer) Run(ctx context.Context) {
 	written := make(chan struct{})
@@ -177,8 +177,8 @@ func (g *Gatherer) Run(ctx context.Context) {
 	alone.Wait()
 }
 
-// next waits for something to write, and a little longer for more of it. After Close it returns what is there; an empty
-// batch means the end.
+// next waits for an outcome to write, and briefly for others. After Close it returns what is left; an empty batch
+// means the end.
 func (g *Gatherer) next() batch {
 	for {
 		closed := g.closed()
@@ -196,13 +196,13 @@ func (g *Gatherer) next() batch {
 	}
 }
 
-// An outcome waits for others of its claim. If there are few outcomes and more are likely to come, it also waits for
-// those. A mere completion waits longest, because nobody waits for it.
+// An outcome waits for others of its claim. If there are few outcomes and more are likely to arrive, it also waits
+// for those. A mere completion waits longest, because no other task waits for it.
 const (
 	patience = 10 * time.Millisecond
 	leisure  = 40 * time.Millisecond // the same for mere completions
-	company  = 3                     // outcomes that came within leisure, one after the other
-	// Fewer outcomes than this cost less than a write does.
+	company  = 3                     // outcomes that arrived within leisure, one after the other
+	// Fewer outcomes than this cost less than the write itself.
 	few = 32
 )
 
@@ -245,8 +245,8 @@ func (g *Gatherer) take(now time.Time, closed bool) (b batch, wait time.Duration
 	return b, wait
 }
 
-// steady reports whether outcomes come one after the other, so that as many are likely to come again within leisure.
-// The caller holds the lock.
+// steady reports whether outcomes arrive one after the other, so that as many are likely to arrive again within
+// leisure. The caller holds the lock.
 func (g *Gatherer) steady(now time.Time) bool {
 	first := g.lately[company-1]
 	return now.Sub(first) < leisure && g.lately[0].Sub(first) > g.linger
@@ -277,8 +277,8 @@ func (g *Gatherer) Tokens() (tokens []store.Token) {
 	return tokens
 }
 
-// completeFew makes a small write include the outcomes that wait for others of their claim, which would otherwise be
-// the next write. The caller holds the lock.
+// completeFew adds the outcomes that wait for others of their claim to a small write, because they would otherwise be
+// the next one. The caller holds the lock.
 func (g *Gatherer) completeFew() {
 	for lease, part := range g.open {
 		if len(part.outcomes) < few {

@@ -7,9 +7,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Lend hands out the one outcome that is ready, so that a claim takes it along to the store. It returns nil if none is
-// ready. It also does so if others are ready or soon will be, because they are better written together, or if the
-// outcome is more than a mere completion, because its write may take long. Settle takes the outcome back.
+// Lend hands out the one outcome that is ready, so that a claim takes it along to the store. It returns nil if none
+// is ready, if several are ready or soon will be, because they are better written together, or if the outcome is more
+// than a mere completion, because its write may take long. Settle takes the outcome back.
 func (g *Gatherer) Lend() *store.Outcome {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,7 +23,7 @@ func (g *Gatherer) Lend() *store.Outcome {
 	return &g.lent.outcomes[0]
 }
 
-// isMere reports whether an outcome is a completion that concerns no other task: a transaction may hold tasks that
+// isMere reports whether an outcome is a completion that affects no other task: a transaction may hold tasks that
 // share its key or follow it.
 func isMere(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Note == nil && len(o.Then) == 0 && o.Task.Key == ""

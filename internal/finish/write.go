@@ -10,9 +10,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// write repeats until the batch is stored. It sets aside the outcomes that a store.HeldError names. It halves a
-// batch that keeps failing, down to single outcomes, and sets aside an outcome that fails alone. So an outcome that no
-// store accepts holds up only itself.
+// write repeats until the batch is stored. It sets aside the outcomes that a store.HeldError names. It halves a batch
+// that keeps failing, down to single outcomes, and sets aside an outcome that fails alone. So an outcome that no
+// store accepts does not delay others.
 func (g *Gatherer) write(ctx context.Context, b batch) {
 	pause, size := firstPause, len(b.outcomes)
 	for failures := 0; len(b.outcomes) > 0 && ctx.Err() == nil; {
@@ -46,8 +46,8 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 
 const firstPause = 20 * time.Millisecond
 
-// warnEvery is the shortest time between two lines about outcomes that are not stored. While the database is away, each
-// attempt that ends would write some.
+// warnEvery is the shortest time between two lines about outcomes that are not stored. While the database is
+// unreachable, each attempt that ends would write some.
 const warnEvery = 10 * time.Second
 
 func (g *Gatherer) warn(err error, details ...any) {

@@ -1,11 +1,10 @@
-// Package gate has a mutex for those who may wait for something slow, such as a database, while they
-// hold it.
+// Package gate provides a mutex that may be held during slow calls, such as those to a database.
 package gate
 
 import "context"
 
-// Gate is a mutex whose waiters give up when their contexts end: its holder may be waiting for
-// something that hangs. Make it with New.
+// Gate is a mutex whose waiters give up when their contexts end, because its holder may be in a call
+// that hangs. Create it with New.
 type Gate chan struct{}
 
 // New returns an open gate.

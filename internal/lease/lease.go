@@ -1,8 +1,7 @@
-// Package lease keeps a worker alive for the store. It sends the heartbeats that keep the worker's
-// leases alive, and ends attempts when the store or the worker's own clock says so.
+// Package lease sends the heartbeats that extend the worker's leases, and stops attempts when the
+// store or the worker's own clock requires it.
 //
-// It may use a store's Extend and nothing else. Notes come in from package run; orders to stop go
-// back to it.
+// It may use only a store's Extend. Notes come from package run; requests to stop go back to it.
 package lease
 
 import (
@@ -25,21 +24,21 @@ type Extender interface {
 // Options of a Heart. All but Rest and Idles are required.
 type Options struct {
 	Worker func() store.Worker      // describes the worker in a beat; its ID is ignored
-	NewID  func() store.ID          // makes identities
-	TTL    time.Duration            // how long leases live without a beat
+	NewID  func() store.ID          // generates identities
+	TTL    time.Duration            // how long leases last without a beat
 	Every  time.Duration            // time between beats
 	Rest   time.Duration            // time between beats while the worker idles; 0 means Every
 	Idles  func() bool              // reports whether the worker has and finds no tasks; called only if Rest is set
 	Holds  func() []store.Token     // tokens of pending claims, and of tasks without an acknowledged outcome
-	Notes  func() []store.Note      // what handlers noted and is not stored yet
-	Noted  func(notes []store.Note) // is told which notes are stored
-	Stop   func(stops []store.Stop) // ends attempts that somebody cancelled
+	Notes  func() []store.Note      // what handlers recorded and is not stored yet
+	Noted  func(notes []store.Note) // called with the notes that are stored
+	Stop   func(stops []store.Stop) // ends attempts whose tasks were cancelled
 	Lost   func()                   // ends all attempts, because the store says that their leases are lost
 	Away   func()                   // ends all attempts, because the store is unreachable and leases may be lost
 	Log    *slog.Logger
 }
 
-// Heart sends beats. Make it with New, then run its Loops.
+// Heart sends heartbeats, called beats. Create it with New, then run its Loops.
 type Heart struct {
 	store Extender
 	o     Options
@@ -56,7 +55,7 @@ type Heart struct {
 	seen  int64         // number of the last beat under this id that was answered
 }
 
-// New returns a heart with a fresh identity.
+// New returns a heart with a new identity.
 func New(s Extender, o Options) *Heart {
 	h := &Heart{store: s, o: o, id: o.NewID()}
 	h.beat = loop.New("heartbeat", o.TTL/3, o.Log, h.extend)
@@ -65,7 +64,8 @@ func New(s Extender, o Options) *Heart {
 	return h
 }
 
-// Loops returns the loops to run: the beat, and a watch over it that works even while a beat hangs.
+// Loops returns the loops to run: one that sends beats, and one that watches it, even while a beat
+// hangs.
 func (h *Heart) Loops() []*loop.Loop { return []*loop.Loop{h.beat, h.watch} }
 
 // Worker returns the current identity and whether it may claim.
@@ -75,7 +75,7 @@ func (h *Heart) Worker() (store.ID, bool) {
 	return h.id, h.alive
 }
 
-// Renew takes a fresh identity after the store has declared the current one dead.
+// Renew takes a new identity after the store has declared the current one dead.
 func (h *Heart) Renew(dead store.ID) { h.renew(dead, h.o.Lost) }
 
 func (h *Heart) renew(dead store.ID, tell func()) {
@@ -107,7 +107,7 @@ func (h *Heart) next() store.Beat {
 	return store.Beat{Worker: store.Worker{ID: h.id}, Seq: h.seq, Seen: h.seen}
 }
 
-// noteEvery is how often extend looks for handlers' notes between two beats.
+// noteEvery is how often extend checks for handlers' notes between two beats.
 const noteEvery = time.Second
 
 func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
@@ -147,7 +147,8 @@ func (h *Heart) extend(ctx context.Context) (time.Duration, error) {
 	return min(h.o.Every, noteEvery), nil
 }
 
-// due returns how long the next beat may wait. A beat with news about the worker is due at once.
+// due returns how long the next beat may wait. If the description of the worker has changed, a beat
+// is due at once.
 func (h *Heart) due(about *store.Worker) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -166,7 +167,7 @@ func (h *Heart) pause() time.Duration {
 	return h.o.Every
 }
 
-// Stir makes a resting heart beat at once, because the worker has got tasks.
+// Stir makes a resting heart beat at once, because the worker has claimed tasks.
 func (h *Heart) Stir() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

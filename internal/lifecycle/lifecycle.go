@@ -1,8 +1,7 @@
-// Package lifecycle decides what happens to a task after an attempt. It is the only policy in Tusk.
+// Package lifecycle decides what happens to a task after an attempt. All such policy is here.
 //
-// It is pure: no clock, no store, no goroutine. It may use nothing but the types of package store.
-// The end of an attempt comes in from package run or, if the worker died, from package tend. An
-// Outcome goes out to package finish.
+// It is pure: no clock, no store, no goroutine. It may use only the types of package store. The end of an attempt
+// comes from package run or, if the worker died, from package tend. The Outcome goes to package finish.
 package lifecycle
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Defaults for tasks whose settings say nothing else.
+// Defaults for tasks whose settings do not override them.
 const (
 	DefaultMaxAttempts = 25
 	MaxCrashes         = 3 // a task that kills this many workers in a row is quarantined
@@ -120,22 +119,22 @@ func giveUpLate(out *store.Outcome, s Settings) {
 	out.State, out.Delay, out.Reason = store.Discarded, 0, "it would run again only after its deadline"
 }
 
-// Late decides the outcome of a task that was claimed after its deadline. The task becomes a dead
-// letter, and the attempt does not count.
+// Late decides the outcome of a task that was claimed after its deadline. The task is discarded, and the attempt does
+// not count.
 func Late(t *store.Task) store.Outcome {
 	return store.Outcome{Task: t, State: store.Discarded, Attempt: t.Attempt - 1, Crashes: t.Crashes,
 		Reason: "its deadline passed before it could start"}
 }
 
-// Expired decides the outcome of a task that was claimed after it had expired. The task becomes a
-// dead letter, and the attempt does not count.
+// Expired decides the outcome of a task that was claimed after it had expired. The task is discarded, and the attempt
+// does not count.
 func Expired(t *store.Task) store.Outcome {
 	return store.Outcome{Task: t, State: store.Discarded, Attempt: t.Attempt - 1, Crashes: t.Crashes,
 		Reason: "expired before it could start"}
 }
 
-// Damaged returns the error of a task that its engine could not read, or nil if it could. The error
-// makes the task a dead letter.
+// Damaged returns the error of a task that its engine could not read, or nil if it could. The error discards the
+// task.
 func Damaged(t *store.Task) error {
 	if t.Damage == "" {
 		return nil
@@ -143,11 +142,10 @@ func Damaged(t *store.Task) error {
 	return &StopError{State: store.Discarded, Reason: "damaged in the database: " + t.Damage}
 }
 
-// Died decides the outcome of a task whose worker died. The attempt does not count, since the task
-// itself did not fail. But a task that keeps killing its workers is quarantined, and its args are
-// not read again. The first crash makes the task a suspect. From then on, a crash counts only if
-// the handler had begun. The task keeps its turn, and thus its place: the tasks behind it do not
-// pass it because its worker died.
+// Died decides the outcome of a task whose worker died. The attempt does not count, because the task itself did not
+// fail. But a task that keeps killing its workers is quarantined, and its args are not read again. The first crash
+// makes the task a suspect. From then on, a crash counts only if the handler had begun. The task keeps its turn, and
+// thus its place: the tasks behind it do not overtake it.
 func Died(t *store.Task, s Settings, begun bool, random float64) store.Outcome {
 	out := store.Outcome{Task: t, State: store.Retryable, Attempt: t.Attempt - 1, Crashes: t.Crashes, KeepTurn: t.Turn}
 	text := "worker " + t.Worker.String() + " died"
@@ -189,8 +187,8 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 // unbegun marks the attempts that ended before their handler began.
 const unbegun = "unbegun"
 
-// Unbegun reports whether a task, read with its Detail, waits since it was put off before its handler began. Somebody
-// may have changed it since.
+// Unbegun reports whether a task, read with its Detail, waits because it was postponed before its handler began. It
+// may have been changed since.
 func Unbegun(t *store.Task) bool {
 	if t.Detail == nil || len(t.Detail.Attempts) == 0 {
 		return false
@@ -202,7 +200,7 @@ func Unbegun(t *store.Task) bool {
 // Unwrap returns the failure itself.
 func (e *RetryError) Unwrap() error { return e.Err }
 
-// StopError ends a task for good.
+// StopError ends a task permanently.
 type StopError struct {
 	State  store.State // Cancelled or Discarded
 	Reason string

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Settings is what a task carries for the layer above the store: its limits, its retry policy and
+// Settings is what a task carries that stores do not interpret: its limits, its retry policy and
 // its user's metadata. Zero values mean the defaults. Settings that are all zero are not stored.
 type Settings struct {
 	MaxAttempts int             `json:"max_attempts,omitempty"`
@@ -70,12 +70,12 @@ func WithTraceContext(stored []byte, trace map[string]string) ([]byte, error) {
 }
 
 // Traced reports whether stored settings contain a trace context. It may also return true for other
-// text that looks like one.
+// text that resembles one.
 func Traced(stored []byte) bool {
 	return len(stored) > 0 && bytes.Contains(stored, []byte(`"trace_context"`))
 }
 
-// with sets one field and keeps all others, including those that this version does not know.
+// with sets one field and keeps all others, including fields that this version does not know.
 func with(stored []byte, field string, value any) ([]byte, error) {
 	fields := map[string]json.RawMessage{}
 	if len(stored) > 0 {

@@ -22,19 +22,17 @@ type UnknownKindError struct {
 // cannot take it.
 const mostChances = 20
 
-// A stranger is a task of a kind that no worker has a handler for. It is put off for as long as it
-// has existed, within these limits.
+// A stranger is a task of a kind that no worker has a handler for. It is postponed for as long as it has existed,
+// within these limits.
 const (
 	ShortestPutOff = time.Hour
 	LongestPutOff  = 24 * time.Hour
 )
 
-// strange is the error of tasks that are put off. Only this text distinguishes them from other
-// waiting tasks.
+// strange is the error of postponed tasks. Only this text distinguishes them from other waiting tasks.
 const strange = "no living worker of its queue has a handler for this kind"
 
-// StrangerPrint is the fingerprint of the tasks of a kind that were put off because no worker had a
-// handler.
+// StrangerPrint is the fingerprint of the tasks of a kind that were postponed because no worker had a handler.
 func StrangerPrint(kind string) string { return Fingerprint(kind, strange) }
 
 func (e *UnknownKindError) Error() string { return ErrUnknownKind.Error() }
@@ -42,7 +40,7 @@ func (e *UnknownKindError) Error() string { return ErrUnknownKind.Error() }
 // Unwrap makes errors.Is(err, ErrUnknownKind) true.
 func (e *UnknownKindError) Unwrap() error { return ErrUnknownKind }
 
-// handBack gives the task back without counting the attempt.
+// handBack hands the task back without counting the attempt.
 func (e *UnknownKindError) handBack(out *store.Outcome, s Settings) {
 	t := out.Task
 	out.State, out.Delay, out.Attempt, out.Crashes = store.Scheduled, e.delay(), t.Attempt-1, t.Crashes
@@ -52,8 +50,8 @@ func (e *UnknownKindError) handBack(out *store.Outcome, s Settings) {
 	}
 }
 
-// Blocks reports whether a task whose attempt ended with err keeps its turn in a queue whose failed tasks block others.
-// A task whose kind the worker does not have gives it back: it would block others for as long as no worker has its
+// Blocks reports whether a task whose attempt ended with err keeps its turn in a queue whose failed tasks block
+// others. A task of a kind without a handler gives it back: it would block others for as long as no worker has its
 // kind.
 func Blocks(out *store.Outcome, err error) bool {
 	return out.State == store.Retryable && !errors.Is(err, ErrUnknownKind)
@@ -80,8 +78,8 @@ func (e *UnknownKindError) delay() time.Duration {
 	return first
 }
 
-// putOff returns how long a stranger waits if it is not recalled. It waits no longer than until its
-// expiry or deadline, so that it ends on time.
+// putOff returns how long a stranger waits if it is not recalled: at most until its expiry or deadline, so that it
+// ends on time.
 func putOff(t *store.Task, s Settings) time.Duration {
 	delay := min(max(t.ClaimedAt.Sub(t.EnqueuedAt), ShortestPutOff), LongestPutOff)
 	for _, end := range []time.Time{t.ExpiresAt, s.DeadlineOf(t)} {

@@ -1,7 +1,7 @@
-// Package loop runs the loops of a worker. Each loop survives every error and panic, has a deadline
-// for each step, and shows how long ago a step last succeeded.
+// Package loop runs the loops of a worker. A loop survives every error and panic, has a deadline
+// for each step, and reports how long ago a step last succeeded.
 //
-// The packages that use it say what a step does. It may use nothing but timers and the log.
+// It may use only timers and the log.
 package loop
 
 import (
@@ -17,12 +17,12 @@ import (
 // logEvery is the shortest time between two lines about failures in a row.
 const logEvery = 10 * time.Second
 
-// Loop repeats a step. Set the exported fields, then call Run once.
+// Loop runs a step repeatedly. Set the exported fields, then call Run once.
 type Loop struct {
 	Name string
 	// Step does one round and returns the pause before the next one.
 	Step func(ctx context.Context) (pause time.Duration, err error)
-	// Deadline bounds one step.
+	// Deadline is the time limit of one step.
 	Deadline time.Duration
 	// Patience is the longest pause after failures. Pauses double from 50 ms.
 	Patience time.Duration
@@ -42,8 +42,8 @@ func New(
 	return l
 }
 
-// Run repeats the step until stop is closed. A step that is running then may finish within its
-// deadline. The end of the context cuts it short.
+// Run repeats the step until stop is closed. A step that is then in progress may finish within its
+// deadline, unless the context ends.
 func (l *Loop) Run(ctx context.Context, stop <-chan struct{}) {
 	failures, since, logged := 0, time.Time{}, time.Time{}
 	for ctx.Err() == nil && !closed(stop) {
@@ -88,7 +88,7 @@ func (l *Loop) Wake() {
 	}
 }
 
-// Age returns how long ago a step last succeeded, or the loop was made.
+// Age returns the time since a step last succeeded, or since the loop was created.
 func (l *Loop) Age() time.Duration { return time.Since(time.Unix(0, l.success.Load())) }
 
 func (l *Loop) step(ctx context.Context) (pause time.Duration, err error) {

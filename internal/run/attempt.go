@@ -1,8 +1,8 @@
 // Package run runs attempts: one handler call each, with its context, its deadline and its notes,
 // safe from panics.
 //
-// It may use handlers and channels, and cannot reach a database. Tasks come in from package claim.
-// The end of each attempt goes out through package lifecycle to package finish.
+// It may use handlers and channels, and cannot reach a database. Tasks come from package claim. The end of each
+// attempt goes through package lifecycle to package finish.
 package run
 
 import (
@@ -25,26 +25,26 @@ const (
 type Attempt struct {
 	Task *store.Task
 
-	claim *claimed // the claim that it came with
+	claim *claimed // the claim that it belongs to
 
 	mu      sync.Mutex
 	ctx     context.Context         // nil until the handler runs; the claim's context until the handler uses its own
 	cancel  context.CancelCauseFunc // nil while ctx is the claim's
 	stopped error                   // why it was stopped
 	over    bool                    // it has ended
-	// forsaken is set if its handler was given up and is still running.
+	// forsaken is set if its handler was abandoned and is still running.
 	forsaken bool
 	counted  bool // as a hung handler
 	inTx     bool
 	begun    time.Duration // after the claim
-	said     *said         // nil if its handler said nothing
+	said     *said         // nil if its handler recorded nothing
 	watch    *watch        // nil if nothing limits it
 
 	goroutine uint64 // in which its handler runs
 	call      *Call  // shared with other attempts; nil if it is alone
 }
 
-// said holds what the handler of an attempt said. Most handlers say nothing.
+// said holds what the handler of an attempt recorded. Most handlers record nothing.
 type said struct {
 	progress *store.Progress
 	fresh    bool // the progress is not stored yet
@@ -57,7 +57,7 @@ type said struct {
 	next     []store.NewTask // to enqueue when the attempt has completed
 }
 
-// say returns the place for what the handler says. The lock must be held.
+// say returns where to record what the handler reports. The lock must be held.
 func (a *Attempt) say() *said {
 	if a.said == nil {
 		a.said = new(said)
@@ -65,10 +65,10 @@ func (a *Attempt) say() *said {
 	return a.said
 }
 
-// Left counts the tasks of the same claim that package finish has not heard of yet.
+// Left is the number of tasks of the same claim without an outcome in package finish.
 func (a *Attempt) Left() *atomic.Int64 { return &a.claim.left }
 
-// Age returns how long ago the handler began.
+// Age returns the time since the handler began.
 func (a *Attempt) Age() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,7 +78,7 @@ func (a *Attempt) Age() time.Duration {
 // Followed reports whether all attempts of the claim are traced.
 func (a *Attempt) Followed() bool { return a.claim.followed }
 
-// Since returns how long ago the task was claimed.
+// Since returns the time since the task was claimed.
 func (a *Attempt) Since() time.Duration { return time.Since(a.claim.at) }
 
 // Stop ends the attempt's context with a cause. If the attempt has not begun, it ends with that
@@ -130,8 +130,7 @@ func (a *Attempt) begin(after time.Duration) (context.Context, error) {
 // Context returns the handler's context. The handler must have begun.
 func (a *Attempt) Context() context.Context { return (*handlerContext)(a) }
 
-// end ends the handler's context, if the handler has used it. It reports whether the attempt had
-// not been given up.
+// end ends the handler's context, if the handler has used it. It reports whether the attempt had not been abandoned.
 func (a *Attempt) end() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -158,8 +157,8 @@ func (a *Attempt) held() bool {
 	return !a.over
 }
 
-// SetProgress notes how far the handler has come. Less than 0 % counts as 0 %, as does what is not a
-// number and so cannot be stored; more than 100 % counts as 100 %.
+// SetProgress records the handler's progress. Less than 0 % and NaN, which cannot be stored, count as 0 %; more than
+// 100 % counts as 100 %.
 func (a *Attempt) SetProgress(p store.Progress) {
 	if !(p.Percent > 0) {
 		p.Percent = 0
@@ -172,15 +171,15 @@ func (a *Attempt) SetProgress(p store.Progress) {
 	a.signOfLife()
 }
 
-// SetOutput notes the task's output, which is stored with the outcome.
+// SetOutput records the task's output, which is stored with the outcome.
 func (a *Attempt) SetOutput(output []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.say().output = output
 }
 
-// Log notes one line. Its time is later than that of the line before: two lines are the same only if one was stored
-// twice. When the log is full, a last line says so and further lines are dropped.
+// Log records one line. Its time is later than that of the previous line, so two equal lines are one line that was
+// stored twice. When the log is full, a last line says so and further lines are dropped.
 func (a *Attempt) Log(at time.Time, level, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -201,10 +200,9 @@ func (a *Attempt) Log(at time.Time, level, text string) {
 	s.logs = append(s.logs, store.LogLine{At: at, Attempt: a.Task.Attempt, Level: level, Text: text})
 }
 
-// Interim returns what the handler noted and the store does not know yet, or nil. It returns the
-// same again until Noted says that it is stored. Once the handler has begun to finish the task in
-// its own transaction, Interim returns nil, because that transaction stores the note and holds the
-// task's row. If it is rolled back, Final has everything.
+// Interim returns what the handler recorded and is not stored yet, or nil. It returns the same again until Noted is
+// called. Once the handler has begun to finish the task in its own transaction, Interim returns nil, because that
+// transaction stores the note and holds the task's row. If it is rolled back, Final has everything.
 func (a *Attempt) Interim() *store.Note {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -219,12 +217,12 @@ func (a *Attempt) Interim() *store.Note {
 	return &note
 }
 
-// Noted says that a note from Interim is stored. To say so twice changes nothing.
+// Noted says that a note from Interim is stored. A second call has no effect.
 func (a *Attempt) Noted(note *store.Note) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.say()
-	for stored := note.Logs; len(stored) > 0; stored = stored[1:] { // other notes may have said so of the first ones
+	for stored := note.Logs; len(stored) > 0; stored = stored[1:] { // others may have stored the first ones
 		if n := len(stored); n <= len(s.logs) && slices.Equal(stored, s.logs[:n]) {
 			s.logs = s.logs[n:]
 			break
@@ -235,8 +233,8 @@ func (a *Attempt) Noted(note *store.Note) {
 	}
 }
 
-// Final returns the note that goes with the outcome, or nil. It leaves out progress that is stored: since then, another
-// process may have stored newer progress.
+// Final returns the note that goes with the outcome, or nil. It omits progress that is already stored: another
+// process may have stored newer progress since.
 func (a *Attempt) Final() *store.Note {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -251,14 +249,14 @@ func (a *Attempt) Final() *store.Note {
 	return note
 }
 
-// SetNext notes the tasks to enqueue after the children when the attempt has completed.
+// SetNext sets the tasks to enqueue after the children when the attempt has completed.
 func (a *Attempt) SetNext(tasks []store.NewTask) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.say().next = tasks
 }
 
-// AddChild notes a child task to enqueue and wait for. It returns the number of children.
+// AddChild adds a child task to enqueue and wait for. It returns the number of children.
 func (a *Attempt) AddChild(child store.NewTask) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -291,7 +289,7 @@ func (a *Attempt) Children() (tasks []store.NewTask, needs []store.Need) {
 	return a.said.children, needs
 }
 
-// SetInTx notes whether the handler finishes the task in its own transaction.
+// SetInTx records whether the handler finishes the task in its own transaction.
 func (a *Attempt) SetInTx(inTx bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// handlerContext is the context of an attempt's handler. Most handlers never use theirs, and a
-// context that can end costs more than a short handler does. So the real context is made on first
-// use.
+// handlerContext is the context of an attempt's handler. Most handlers never use theirs, and
+// creating a context that can end costs more than a short handler does. So the real context is
+// created on first use.
 type handlerContext Attempt
 
 var _ context.Context = (*handlerContext)(nil)

@@ -20,8 +20,7 @@ type Limits struct {
 	Stall time.Duration // longest time without a sign of life; 0 means no limit
 }
 
-// watch is what is known about an attempt that may have to be given up. The attempt's lock guards
-// it.
+// watch is the state of an attempt that may have to be abandoned. The attempt's lock guards it.
 type watch struct {
 	limits Limits
 	timer  *time.Timer
@@ -31,7 +30,7 @@ type watch struct {
 	cause  error     // why it ended
 }
 
-// guard watches an attempt from now on, with these limits.
+// guard starts watching an attempt, with these limits.
 func (s *Slots) guard(a *Attempt, limits Limits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -42,7 +41,7 @@ func (s *Slots) guard(a *Attempt, limits Limits) {
 	}
 }
 
-// Cancel is Stop, but also gives up on a handler that ignores the end of its context.
+// Cancel is like Stop, but also abandons a handler that ignores the end of its context.
 func (s *Slots) Cancel(a *Attempt, cause error) {
 	a.Stop(cause)
 	a.mu.Lock()
@@ -53,7 +52,7 @@ func (s *Slots) Cancel(a *Attempt, cause error) {
 	}
 }
 
-// watched returns the attempt's watch and makes it if necessary. The lock must be held.
+// watched returns the attempt's watch, and creates it if necessary. The lock must be held.
 func (a *Attempt) watched(s *Slots) *watch {
 	if a.watch == nil {
 		now := time.Now()
@@ -63,7 +62,7 @@ func (a *Attempt) watched(s *Slots) *watch {
 	return a.watch
 }
 
-// next returns how long until a limit can be reached. The context must not have ended yet.
+// next returns the time until a limit can be reached. The context must not have ended yet.
 func (w *watch) next(c *Call) time.Duration {
 	next := time.Hour
 	if w.limits.Cause != nil {
@@ -75,7 +74,7 @@ func (w *watch) next(c *Call) time.Duration {
 	return max(next, 0)
 }
 
-// look checks whether a handler has to be told to end or has to be given up.
+// look checks whether a handler has to be told to end or has to be abandoned.
 func (s *Slots) look(a *Attempt) {
 	if a.overdue(s.Grace) {
 		s.giveUp(a)
@@ -83,7 +82,7 @@ func (s *Slots) look(a *Attempt) {
 }
 
 // overdue tells a handler that has reached a limit to end. It reports whether a handler that was
-// told has used up its grace. If not, it sets the timer for the next look.
+// told has used up its grace. If not, it sets the timer for the next check.
 func (a *Attempt) overdue(grace time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,8 +104,8 @@ func (a *Attempt) overdue(grace time.Duration) bool {
 	return left <= 0
 }
 
-// tell notes the end of a context that has reached its time limit, and ends one that went too long
-// without a sign of life. The attempt's lock must be held.
+// tell records the end of a context that has reached its time limit, and ends the context of a
+// handler without a sign of life for too long. The attempt's lock must be held.
 func (w *watch) tell(a *Attempt) {
 	if l := w.limits; l.Cause != nil && time.Since(w.began) >= l.Time {
 		w.told, w.cause = w.began.Add(l.Time), l.Cause
@@ -151,7 +150,7 @@ func (a *Attempt) forsake(r *Result) bool {
 	return true
 }
 
-// returned handles the return of a handler that was given up.
+// returned handles the return of an abandoned handler.
 func (s *Slots) returned(a *Attempt, r Result) {
 	if a.counted {
 		s.hung.Add(-1)
@@ -159,7 +158,7 @@ func (s *Slots) returned(a *Attempt, r Result) {
 	}
 }
 
-// Hung returns the number of hung handlers that were given up and have not returned.
+// Hung returns the number of abandoned handlers that have not returned.
 func (s *Slots) Hung() int { return int(s.hung.Load()) }
 
 // Alive records a sign of life of the handler.
@@ -200,7 +199,7 @@ func (a *Attempt) Share(c *Call) {
 	}
 }
 
-// Tell notes that the call's context has ended. Until then, none of its attempts counts as hung.
+// Tell records that the call's context has ended. Until then, none of its attempts counts as hung.
 func (c *Call) Tell() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -258,7 +257,7 @@ func (c *Call) countOnce() bool {
 }
 
 // stacks finds the stack of one goroutine in a dump of all. Handlers that hang at the same time
-// share a dump, since making one stops the world.
+// share a dump, because a dump stops the world.
 type stacks struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -295,7 +294,7 @@ func allStacks() []byte {
 	}
 }
 
-// goroutineID returns the number by which stacks name the current goroutine, or 0 if unknown.
+// goroutineID returns the current goroutine's number in stack traces, or 0 if unknown.
 func goroutineID() uint64 {
 	var head [64]byte
 	words := bytes.Fields(head[:runtime.Stack(head[:], false)])

@@ -26,8 +26,8 @@ type Result struct {
 	Counted bool // it is the first attempt of its call that hangs
 }
 
-// Slots runs attempts, as many at a time as it has slots. It knows all tasks that the worker holds:
-// those that run and those that wait for a slot.
+// Slots runs attempts, as many at a time as it has slots. It holds all tasks of the worker: those that run and those
+// that wait for a slot.
 type Slots struct {
 	// Claimed is called with the tasks of a claim before they run. It returns the parent of their
 	// handlers' contexts, and whether their attempts are traced. If Claimed is nil, the parent is
@@ -37,15 +37,15 @@ type Slots struct {
 	Handle func(ctx context.Context, a *Attempt) error
 	// Limits returns the limits of an attempt that begins now.
 	Limits func(a *Attempt) Limits
-	// Grace is how long a handler may still run after its context ended at a limit or by Cancel.
-	// After that the attempt is given up.
+	// Grace is how long a handler may still run after its context ended at a limit or by Cancel. After that the
+	// attempt is abandoned.
 	Grace time.Duration
-	// Alone reports whether an attempt waits for up to alonePatience until no other such attempt runs. If Alone is nil,
-	// no attempt waits.
+	// Alone reports whether an attempt has to wait, for up to alonePatience, until no other such attempt runs. If
+	// Alone is nil, no attempt waits.
 	Alone func(a *Attempt) bool
 	// Done is called when an attempt has ended.
 	Done func(a *Attempt, r Result)
-	// Late is called when a handler that was given up as hung returns after all.
+	// Late is called when an abandoned handler returns after all.
 	Late func(a *Attempt, r Result)
 
 	ctx    context.Context // the context given to Start
@@ -70,7 +70,7 @@ type Slots struct {
 // claimed holds the attempts of one claim.
 type claimed struct {
 	attempts []Attempt
-	open     atomic.Int64 // how many have not been handed to Done
+	open     atomic.Int64 // number of attempts that have not been passed to Done
 	left     atomic.Int64 // see Attempt.Left
 	at       time.Time
 	ctx      context.Context
@@ -154,10 +154,10 @@ func (s *Slots) Taken() time.Duration { return time.Since(s.begun) - time.Durati
 // Running returns the number of running handlers.
 func (s *Slots) Running() int { return int(s.running.Load()) }
 
-// Mean returns roughly how long handlers have taken recently, or 0 if none has run yet.
+// Mean returns the approximate recent run time of handlers, or 0 if none has run yet.
 func (s *Slots) Mean() time.Duration { return time.Duration(s.mean.Load()) }
 
-// Ending returns how many attempts are likely to end within a time, judging by recent run times.
+// Ending returns how many attempts are likely to end within the given time, judging by recent run times.
 func (s *Slots) Ending(within time.Duration) int {
 	mean := s.mean.Load()
 	if mean == 0 {
@@ -195,7 +195,7 @@ func (s *Slots) All() []*Attempt {
 	return all
 }
 
-// Tokens returns the leases of claims with attempts that have not been handed to Done.
+// Tokens returns the leases of claims with attempts that have not been passed to Done.
 func (s *Slots) Tokens() []store.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,9 +206,8 @@ func (s *Slots) Tokens() []store.Token {
 	return tokens
 }
 
-// slot runs attempts one after another. A handler that ends its goroutine with runtime.Goexit also
-// ends the slot, so a new slot starts in its place. A handler that was given up has been replaced
-// already when it returns.
+// slot runs attempts one after another. A handler that ends its goroutine with runtime.Goexit also ends the slot, so
+// a new slot starts in its place. When an abandoned handler returns, its slot has already been replaced.
 func (s *Slots) slot() {
 	id := goroutineID()
 	var a *Attempt
@@ -231,8 +230,7 @@ func (s *Slots) slot() {
 	a, drained = nil, true
 }
 
-// attempt runs one attempt. It reports whether the attempt was given up before its handler
-// returned.
+// attempt runs one attempt. It reports whether the attempt was abandoned before its handler returned.
 func (s *Slots) attempt(a *Attempt) (forsaken bool) {
 	if s.Alone != nil && s.Alone(a) && s.awaitAlone() {
 		defer s.alone.Leave()
@@ -293,7 +291,7 @@ func (s *Slots) call(a *Attempt, started time.Duration) error {
 	return err
 }
 
-// abnormalEnd turns a panic into a failure, or a Goexit if nothing was recovered.
+// abnormalEnd turns a panic, or a Goexit if nothing was recovered, into a failure.
 func abnormalEnd(recovered any) (trace string, err error) {
 	if recovered == nil {
 		return "", errors.New("handler left by runtime.Goexit")
@@ -301,7 +299,7 @@ func abnormalEnd(recovered any) (trace string, err error) {
 	return string(debug.Stack()), fmt.Errorf("panic: %v", recovered)
 }
 
-// release forgets a claim once all of its attempts have been handed to Done.
+// release forgets a claim once all of its attempts have been passed to Done.
 func (s *Slots) release(c *claimed) {
 	if c.open.Add(-1) == 0 {
 		s.mu.Lock()

@@ -7,15 +7,15 @@ import (
 
 const (
 	admitBatch = 5000
-	// admitEvery limits how late a task becomes available if it was enqueued with a short delay after the last look.
-	// After admitQuiet, in which no task became available, admitSeldom applies instead.
+	// admitEvery limits how late a task becomes available if it was enqueued with a short delay after the last round.
+	// If no task became available for admitQuiet, admitSeldom applies instead.
 	admitEvery  = 200 * time.Millisecond
 	admitSeldom = 500 * time.Millisecond
 	admitQuiet  = 10 * time.Second
-	// admitRests applies if the engine announces such tasks at once: then only tasks whose hint was lost are late.
+	// admitRests applies if the engine announces such tasks at once: only tasks whose hint was lost are then late.
 	admitRests = time.Second
-	// admitApart is how long tasks that are due wait for others once some became available: a look costs far more than
-	// a task in it.
+	// admitApart is how long due tasks wait for others once some became available: a round costs far more than a task
+	// in it.
 	admitApart = 20 * time.Millisecond
 )
 
@@ -29,7 +29,7 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 		every = admitSeldom
 	}
 	if quiet && l.o.Oversee != nil {
-		// After an error, Admit reports what is wrong, or it works.
+		// After an error, the next Admit either reports it again or succeeds.
 		if c, err := l.oversee(ctx, term); err == nil && c.Admit != 0 {
 			return l.admitAgain(c.Admit, every), nil
 		}
@@ -51,8 +51,9 @@ func (l *Leader) admit(ctx context.Context, term int64, told bool) (time.Duratio
 	return l.admitAgain(did.Next, every), nil
 }
 
-// admitAgain returns when to look again: when the next task is due, but after every at the latest. If next is negative,
-// no task waits. After tasks became available, and while somebody holds tasks that are due, it is admitApart at least.
+// admitAgain returns the pause until the next round: until the next task is due, but at most every. If next is
+// negative, no task waits. After tasks became available, and while a transaction holds due tasks, it is at least
+// admitApart.
 func (l *Leader) admitAgain(next, every time.Duration) time.Duration {
 	if l.dueAt = (time.Time{}); next < 0 {
 		return every
@@ -69,8 +70,8 @@ const (
 	maintainRests = 11 // rounds in a row that are skipped while tasks neither come nor end
 )
 
-// maintain does the engine's own housekeeping. If no task has come or ended since the last time, it does so only once a
-// minute.
+// maintain does the engine's own housekeeping. If no task was stored or ended since the last time, it does so only
+// once a minute.
 func (l *Leader) maintain(ctx context.Context, term int64) (time.Duration, error) {
 	moved := l.lately(term).Moved
 	if moved != 0 && moved == l.kept.moved && l.kept.rests < maintainRests {

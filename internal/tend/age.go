@@ -14,7 +14,8 @@ import (
 // QueueKind is the kind of the records that hold the settings of queues.
 const QueueKind = "queue"
 
-// Aging lets the tasks of a queue rise while they wait, so that no task waits forever behind more urgent ones.
+// Aging raises the priority of the tasks of a queue while they wait, so that no task waits forever behind more urgent
+// ones.
 type Aging struct {
 	// Every is how long a task waits before each rise; 0 means that tasks do not age. A rise halves the distance to To.
 	Every time.Duration `json:"every"`
@@ -35,14 +36,14 @@ type sweep struct {
 }
 
 const (
-	ageLook = time.Second // between two looks at aging queues
-	// Between two looks for aging queues, and before a failed page is tried again.
+	ageLook = time.Second // between two checks of aging queues
+	// Between two searches for aging queues, and before a failed page is retried.
 	ageIdle = 5 * time.Second
 	agePage = 100 * time.Millisecond // between two pages
 )
 
-// age lets tasks rise that have waited for long. Each sweep raises the tasks of a queue by at most one rise, and starts
-// no sooner than Every after the start of the sweep before.
+// age raises tasks that have waited long. Each sweep raises a task of a queue at most once, and starts no sooner than
+// Every after the start of the previous sweep.
 func (l *Leader) age(ctx context.Context, _ int64) (time.Duration, error) {
 	queues, err := l.aging(ctx)
 	if err != nil || len(queues) == 0 {

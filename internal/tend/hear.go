@@ -11,7 +11,7 @@ import (
 
 const (
 	hearEvery = 10 * time.Millisecond // the shortest time between two wakes of a chore
-	// The same if hints come at once, so that the chore only looks because of hints.
+	// The same if hints come at once, so that the chore runs only because of hints.
 	hearPrompt = 5 * time.Millisecond
 	// The same for hints that do not say what has happened.
 	hearUnnamed = 100 * time.Millisecond
@@ -19,22 +19,22 @@ const (
 	hearSoon = 200 * time.Millisecond
 )
 
-// called is a chore that hints wake while it rests. Hints do not wake a chore that looks again within apart anyway, so
+// called is a chore that hints wake while it rests. Hints do not wake a chore that runs again within apart anyway, so
 // a busy queue costs its leader no extra work.
 type called struct {
 	loop *loop.Loop
-	// The shortest time between two looks: hearEvery, hearPrompt or admitApart.
+	// The shortest time between two rounds: hearEvery, hearPrompt or admitApart.
 	apart time.Duration
 
 	mu    sync.Mutex
 	rests bool
-	told  bool        // since the current look began
-	ended time.Time   // when the last look ended
-	next  time.Time   // when it looks because of a hint
+	told  bool        // since the current round began
+	ended time.Time   // when the last round ended
+	next  time.Time   // when a hint makes it run
 	wakes *time.Timer // fires at next; nil if no wake is planned
 }
 
-// hear makes the chore look, at once or apart after its last look.
+// hear makes the chore run, at once or apart after its last round.
 func (c *called) hear(apart time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *called) hush() {
 	}
 }
 
-// look wraps do so that hints can wake it. told says whether a hint has come since the last successful look began.
+// look wraps do so that hints can wake it. told says whether a hint has come since the last successful round began.
 func (c *called) look(
 	do func(ctx context.Context, term int64, told bool) (time.Duration, error),
 ) func(ctx context.Context, term int64) (time.Duration, error) {
@@ -81,7 +81,7 @@ func (c *called) look(
 	}
 }
 
-// Hear takes a hint. While this process leads, the chores that the hint concerns look at once.
+// Hear takes a hint. While this process leads, the chores that the hint concerns run at once.
 func (l *Leader) Hear(h store.Hint) {
 	if l.Term() == 0 {
 		return
@@ -101,5 +101,5 @@ func (l *Leader) Hear(h store.Hint) {
 	}
 }
 
-// prompt reports whether hints come as soon as there is something to do.
+// prompt reports whether hints come as soon as there is work.
 func (l *Leader) prompt() bool { return l.o.Prompt != nil && l.o.Prompt() }

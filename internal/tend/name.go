@@ -10,7 +10,7 @@ import (
 )
 
 // NameKind is the kind of the records that keep the names of queues that have had a task. Such a queue stays listed
-// without tasks until somebody removes it.
+// without tasks until it is removed.
 const NameKind = "queue-name"
 
 // Name is the body of a NameKind record.
@@ -24,13 +24,13 @@ const (
 	nameEvery = 10 * time.Second
 	// Between two counts of unfinished tasks, whose queues are listed anyway.
 	countEvery = time.Minute
-	nameSpan   = time.Hour // how far back a new leader looks
+	nameSpan   = time.Hour // how far back a new leader reads
 	nameBatch  = 500       // records per step
 	mostNames  = 10000     // queues beyond that are listed only while they have tasks
 )
 
-// name keeps the names of queues that have tasks, or had some since the last look. It reads statistics and, less often,
-// counts, but no tasks.
+// name records the names of queues that have tasks, or had some since the last round. It reads statistics and, less
+// often, counts, but no tasks.
 func (l *Leader) name(ctx context.Context, term int64) (time.Duration, error) {
 	now := l.now()
 	from := l.named
@@ -55,7 +55,7 @@ func (l *Leader) name(ctx context.Context, term int64) (time.Duration, error) {
 		case busy && !at.Before(r.UpdatedAt):
 			r.Body = []byte("{}")
 			changed = append(changed, r)
-		case r.UpdatedAt.Before(now.Add(-2 * nameSpan)): // nobody looks back that far
+		case r.UpdatedAt.Before(now.Add(-2 * nameSpan)): // no leader reads back that far
 			r.Body = nil
 			changed = append(changed, r)
 		}

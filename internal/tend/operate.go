@@ -8,11 +8,11 @@ import (
 	"github.com/tuskqueue/tusk/internal/loop"
 )
 
-// operateIdle is the pause between two looks while there are no operations.
+// operateIdle is the pause between two rounds while there are no operations.
 const operateIdle = time.Second
 
-// operate carries on the operations that no other process works on. The records of the operations fence what it does,
-// not the term.
+// operate carries out the operations that no other process works on. They are fenced by the versions of their
+// records, not by the term.
 func (l *Leader) operate() *loop.Loop {
 	patience := l.o.TTL * 3 / 2
 	l.carrier = bulk.New(l.store, bulk.Options{ID: l.o.NewID(), Patience: patience, Log: l.o.Log})

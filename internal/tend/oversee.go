@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// overseen is what the engine last said about all chores at once.
+// overseen is the engine's last answer about all chores.
 type overseen struct {
 	term   int64
 	at     time.Time
@@ -30,11 +30,11 @@ func (l *Leader) mayHave(term int64, kind string) bool {
 	return slices.Contains(l.lately(term).Records, kind)
 }
 
-// overseenFor is how long the engine's answer is trusted. The engine is asked again every admitRests.
+// overseenFor is how long the engine's answer is valid. The engine is queried again every admitRests.
 const overseenFor = admitRests + admitRests/2
 
-// oversee asks the engine what there is to do and wakes the chores that have work. It also asks the engine to renew the
-// term, unless that was done a moment ago.
+// oversee queries the engine for work and wakes the chores that have some. The query also renews the term, unless
+// that was done a moment ago.
 func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) {
 	byKind := l.choresByKind()
 	by, asked := store.Candidate{ID: l.o.ID, Term: term}, time.Now()
@@ -64,7 +64,8 @@ func (l *Leader) oversee(ctx context.Context, term int64) (store.Chores, error) 
 	return c, nil
 }
 
-// lately returns what the engine last said about all chores. If that is too old, each chore may have something to do.
+// lately returns the engine's last answer about all chores. If that is too old, it says that each chore may have
+// work.
 func (l *Leader) lately(term int64) store.Chores {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 // Forever is an unlimited retention.
 const Forever time.Duration = -1
 
-// QueueRetention says how long the finished tasks of one queue are kept, by outcome. A zero field means the value for
+// QueueRetention is how long the finished tasks of one queue are kept, by outcome. A zero field means the value for
 // all queues.
 type QueueRetention struct {
 	Completed time.Duration `json:"completed,omitempty"`
@@ -34,7 +34,7 @@ func (q QueueRetention) over(all store.Retention) store.Retention {
 		Discarded: keep(q.Discarded, all.Discarded)}
 }
 
-// prune deletes what is past its retention, one batch at a time.
+// prune deletes tasks whose retention is over, one batch at a time.
 func (l *Leader) prune(ctx context.Context, term int64) (time.Duration, error) {
 	forgotten := l.forgetSuspects(ctx, term)
 	keep, _, err := l.Retentions(ctx)

@@ -13,7 +13,7 @@ import (
 
 const rescueBatch = 1000
 
-// rescue takes back the tasks of dead workers, and tasks that their living worker does not know of.
+// rescue takes back the tasks of dead workers, and tasks that their live worker does not know about.
 func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) {
 	if soon, err := l.isBackSoon(ctx); soon || err != nil {
 		return l.o.RescueEvery, err
@@ -21,7 +21,7 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	if !l.lately(term).Rescue {
 		return l.o.RescueEvery, nil
 	}
-	// Held tasks come again, the oldest first.
+	// Held tasks are returned again, the oldest first.
 	limit := rescueBatch + l.passed
 	tasks, err := l.store.Rescue(ctx, term, limit)
 	l.passed = 0
@@ -34,7 +34,7 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	}
 	outcomes := make([]store.Outcome, len(tasks))
 	for i := range tasks {
-		if tasks[i].Stray { // nobody has begun it
+		if tasks[i].Stray { // its handler has not begun
 			outcomes[i] = lifecycle.After(&tasks[i], lifecycle.Settings{}, lifecycle.End{Err: lifecycle.ErrShutdown}, 0)
 			continue
 		}
@@ -56,12 +56,12 @@ func (l *Leader) rescue(ctx context.Context, term int64) (time.Duration, error) 
 	return l.o.RescueEvery, nil
 }
 
-// longestGrace limits how long nobody is declared dead after an outage or a jump of the clock.
+// longestGrace limits how long no worker is declared dead after an outage or a jump of the clock.
 const longestGrace = 10 * time.Minute
 
-// isBackSoon reports whether, less than the longest lease of a worker ago, the store answered again after an outage or
-// its clock was set forward. Until that time is over, a living worker may not have had the time to beat, so no worker
-// is declared dead.
+// isBackSoon reports whether the store answered again after an outage, or its clock was set forward, less than the
+// longest lease of a worker ago. Until that time is over, a live worker may not have had the time to beat, so no
+// worker is declared dead.
 func (l *Leader) isBackSoon(ctx context.Context) (bool, error) {
 	l.mu.Lock()
 	back := l.back
@@ -88,8 +88,8 @@ func (l *Leader) isBackSoon(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// takeBack writes the outcomes of rescued tasks. It halves a batch that the store refuses until it finds the task that
-// cannot be written, and discards that task. It writes all others in any case.
+// takeBack writes the outcomes of rescued tasks. If the store rejects a batch, it halves it until it finds the task
+// that cannot be written, and discards that task. All others are written in any case.
 func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 	lost, err := l.store.Finish(ctx, outcomes)
 	held := new(store.HeldError)
@@ -97,7 +97,7 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 	case err == nil:
 		l.report(outcomes, lost)
 		return nil
-	// All others are written, and the next round has these again.
+	// All others are written, and the next round returns these again.
 	case errors.As(err, &held):
 		l.passed += len(held.Tasks)
 		l.o.Log.Warn("rescue", "error", err)
@@ -109,7 +109,7 @@ func (l *Leader) takeBack(ctx context.Context, outcomes []store.Outcome) error {
 		half := len(outcomes) / 2
 		return errors.Join(l.takeBack(ctx, outcomes[:half]), l.takeBack(ctx, outcomes[half:]))
 	case outcomes[0].State == store.Discarded || !errors.Is(err, store.ErrUnstorable):
-		l.passed++ // it comes again, among the oldest
+		l.passed++ // it is returned again, among the oldest
 		return fmt.Errorf("task %v: %w", outcomes[0].Task.ID, err)
 	}
 	o := outcomes[0]
@@ -148,7 +148,7 @@ func (l *Leader) report(outcomes []store.Outcome, left []store.ID) {
 	}
 }
 
-// holding names a lease and the worker that holds it.
+// holding is a lease and the worker that holds it.
 type holding struct {
 	worker store.ID
 	lease  store.Token

@@ -17,7 +17,7 @@ const (
 	ArchiveSettings = "settings"
 )
 
-// Archiving says whether tasks are archived if their queue does not say so itself.
+// Archiving says whether tasks are archived if their queue has no setting of its own.
 type Archiving struct {
 	All bool `json:"all,omitempty"`
 }
@@ -69,7 +69,7 @@ func (l *Leader) archivesAll(ctx context.Context) (bool, error) {
 	}
 	var settings Archiving
 	if err := json.Unmarshal(records[at].Body, &settings); err != nil {
-		// Otherwise Prune would delete what the archive should take.
+		// Otherwise Prune would delete tasks that should be archived.
 		return false, fmt.Errorf("settings of the archive: %w", err)
 	}
 	return settings.All, nil
@@ -91,8 +91,8 @@ func (r *retentions) of(queue string) store.Retention {
 	return store.Retention{Completed: r.all.Completed, Cancelled: r.all.Cancelled, Discarded: r.all.Discarded}
 }
 
-// part returns the retention of the queues that are archived, or of those that are not. It keeps the tasks of all other
-// queues forever.
+// part returns the retention of the queues that are archived, or of those that are not. The tasks of all other queues
+// are kept forever.
 func (r *retentions) part(archived bool) store.Retention {
 	var part store.Retention
 	if r.archivesAll == archived {

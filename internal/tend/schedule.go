@@ -22,34 +22,34 @@ const (
 	// fires in parts, and each part moves the cursor past its own ticks.
 	fireSet   = 500
 	fireBytes = 1 << 20
-	// fireWithin limits the write of one schedule: a user's open transaction may hold the key of its task, and the
-	// other schedules must not wait for that. setWithin limits the write of a set.
+	// fireWithin limits the write of one schedule: a user's open transaction may hold the key of its task, and other
+	// schedules must not wait for that. setWithin limits the write of a set.
 	fireWithin = 2 * time.Second
 	setWithin  = 5 * time.Second
-	// clockBack is how far the clock has to go back before cursors are checked again.
+	// clockBack is how far the clock has to be set back before cursors are checked again.
 	clockBack = time.Second
-	// tellEvery is how often the log says that schedules cannot be read or written.
+	// tellEvery is how often it is logged that schedules cannot be read or written.
 	tellEvery = 5 * time.Second
-	// failedPause is the shortest pause after a look that could not write a schedule.
+	// failedPause is the shortest pause after a round that could not write a schedule.
 	failedPause = 100 * time.Millisecond
 )
 
-// dueWithin is how long one look counts the ticks of schedules. After a long time without a leader there may be
-// millions of them. What is found is fired, and the next look goes on.
+// dueWithin limits how long one round computes the ticks of schedules. After a long time without a leader there may
+// be millions of them. Those that were found are fired, and the next round continues.
 var dueWithin = 10 * time.Second
 
-// plans is what the chore knows of schedules. Only the chore reads it.
+// plans is what the chore knows about schedules. Only the chore reads it.
 type plans struct {
 	known map[string]known // by name
-	// Schedules whose write failed, with the largest number of ticks of their next write. Each fires alone, so that it
-	// does not hold up a set.
+	// Schedules whose write failed, with the largest number of ticks of their next write. Each fires alone, so that
+	// it does not delay a set.
 	alone  map[string]int
-	first  string    // the schedule that the next look begins with, because the last one ended before it; "" if it did not
-	looked time.Time // the engine's time of the last look
+	first  string    // where the next round begins, because the last one ended before it; "" means the first
+	looked time.Time // the engine's time of the last round
 	told   time.Time // when failures of single schedules were last logged
 }
 
-// known is a schedule as it was read from a version of its record.
+// known is a schedule as read from a version of its record.
 type known struct {
 	version int64
 	plan    tick.Schedule
@@ -65,7 +65,7 @@ type firing struct {
 // lags reports whether more ticks are due than the firing contains.
 func (f *firing) lags(now time.Time) bool { return !f.plan.Next.IsZero() && !f.plan.Next.After(now) }
 
-// schedule fires the due ticks. A schedule that cannot be read or written does not hold up others.
+// schedule fires the due ticks. A schedule that cannot be read or written does not delay others.
 func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error) {
 	if !l.mayHave(term, tick.RecordKind) {
 		return scheduleIdle, nil
@@ -87,7 +87,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 		}
 		return false
 	})
-	// Schedules with few ticks come first, so that none waits while another one catches up.
+	// Schedules with few ticks come first, so that they do not wait while another one catches up.
 	slices.SortStableFunc(due, func(a, b firing) int { return len(a.put.Tasks) - len(b.put.Tasks) })
 	for len(due) > 0 && ctx.Err() == nil {
 		set := due[:setOf(due)]
@@ -96,20 +96,20 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 		if errors.Is(err, store.ErrNotLeader) {
 			return 0, err
 		}
-		if err != nil && ctx.Err() == nil { // one of the schedules is to blame
+		if err != nil && ctx.Err() == nil { // caused by one of the schedules
 			alone = append(alone, set...)
 		}
 	}
 	rand.Shuffle(len(alone), func(i, j int) { alone[i], alone[j] = alone[j], alone[i] })
 	for i, f := range alone {
-		if ctx.Err() != nil { // the next look goes on
+		if ctx.Err() != nil { // the next round continues
 			l.plans.leave(alone[i:])
 			break
 		}
 		name, n := f.put.Record.Name, len(f.put.Tasks)
 		err := l.fire(ctx, term, []firing{f}, fireWithin)
 		switch {
-		// It was too much for the time, or somebody holds the key.
+		// The write was too large for the time, or a transaction holds the key.
 		case err != nil:
 			l.plans.alone[name] = max(n/2, 1)
 		case f.lags(l.plans.looked):
@@ -139,7 +139,7 @@ func (l *Leader) schedule(ctx context.Context, term int64) (time.Duration, error
 	return pause, nil
 }
 
-// leave makes firings that got no time fire alone in the next look, too.
+// leave makes firings that got no time fire alone in the next round, too.
 func (p *plans) leave(all []firing) {
 	for _, f := range all {
 		name := f.put.Record.Name
@@ -202,7 +202,7 @@ func read(r store.Record, now time.Time) (k known, err error) {
 	return k, err
 }
 
-// firingOf makes the tasks for the due ticks of a schedule and reports whether its cursor moves.
+// firingOf creates the tasks for the due ticks of a schedule and reports whether its cursor moves.
 func (l *Leader) firingOf(
 	r store.Record, k known, now time.Time, limits map[string]allot.Limits,
 ) (f firing, moves bool, err error) {
@@ -242,7 +242,7 @@ func setOf(due []firing) int {
 }
 
 // fire enqueues the tasks of a set and moves the cursors in the same write, so that no tick fires twice and none is
-// lost. A schedule that somebody has changed meanwhile is left for the next look.
+// lost. A schedule that was changed in the meantime is left for the next round.
 func (l *Leader) fire(ctx context.Context, term int64, set []firing, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -254,7 +254,7 @@ func (l *Leader) fire(ctx context.Context, term int64, set []firing, within time
 	if err != nil {
 		return err
 	}
-	// This corrects only the counts of some schedules. Their ticks are done.
+	// This only corrects the counts of some schedules. Their ticks have fired.
 	var counted []store.PutRecord
 	for i := range set {
 		f := &set[i]

@@ -11,29 +11,29 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// StrangerKind is the kind of the records which say that tasks were put off because no living worker of their queue had
-// a handler for them. A record's name is the kind of those tasks.
+// StrangerKind is the kind of the records which say that tasks were postponed because no live worker of their queue
+// had a handler for them. A record's name is the kind of those tasks.
 const StrangerKind = "stranger"
 
 const (
-	// StrangerAgain is how often a worker that keeps putting off tasks of a kind reports it.
+	// StrangerAgain is how often a worker that keeps postponing tasks of a kind reports it.
 	StrangerAgain = time.Hour
-	// strangerAge is how long a record lasts without such a report: longer than any of its tasks is put off.
+	// strangerAge is how long a record lasts without such a report: longer than any of its tasks is postponed.
 	strangerAge = lifecycle.LongestPutOff + 2*StrangerAgain
-	// The number of kinds that are recorded.
+	// The maximum number of kinds that are recorded.
 	mostStrangers = 1000
 
-	recallIdle  = 5 * time.Second // between two looks while nothing is put off
+	recallIdle  = 5 * time.Second // between two rounds while nothing is postponed
 	recallEvery = 2 * time.Second
-	// recallAgain is how long after a recall it is repeated, for tasks put off by a worker that had not yet seen the
-	// new worker. The wait then doubles each time.
+	// recallAgain is the time after which a recall is repeated, for tasks postponed by a worker that did not know the
+	// new worker yet. The time then doubles with each repetition.
 	recallAgain = time.Minute
 	// recallStretch is how many tasks are found before the first of them is changed.
 	recallStretch = 5 * store.MaxPage
 )
 
-// NoteStranger tells the leader that tasks of a kind are put off. It returns false if there are already so many such
-// kinds that the leader cannot record another.
+// NoteStranger records for the leader that tasks of a kind are postponed. It returns false if the maximum number of
+// such kinds is reached.
 func NoteStranger(ctx context.Context, s store.Recorder, kind string) (bool, error) {
 	for tries := 3; ; tries-- {
 		known, err := s.Records(ctx, store.RecordFilter{Kind: StrangerKind})
@@ -53,12 +53,12 @@ func NoteStranger(ctx context.Context, s store.Recorder, kind string) (bool, err
 	}
 }
 
-// recalls is what the leader remembers between two looks.
+// recalls is what the leader remembers between two rounds.
 type recalls struct {
 	term  int64
-	since map[taker]time.Time  // when a worker was first seen to take from a queue
+	since map[taker]time.Time  // when a worker was first seen to claim from a queue
 	last  map[string]time.Time // when the last recall of a kind began
-	now   []*recall            // recalls under way
+	now   []*recall            // recalls in progress
 }
 
 type taker struct {
@@ -66,8 +66,8 @@ type taker struct {
 	queue  string
 }
 
-// recall brings forward the put-off tasks of a kind, one stretch at a time. Lists begin with the newest task, so recall
-// finds all tasks of a stretch before it changes the first: the oldest of them run first.
+// recall brings forward the postponed tasks of a kind, one stretch at a time. Lists begin with the newest task, so
+// recall finds all tasks of a stretch before it changes the first: the oldest of them run first.
 type recall struct {
 	kind   string
 	queues []string
@@ -77,7 +77,7 @@ type recall struct {
 	change bool       // the stretch is complete
 }
 
-// recall checks whether a worker has come that has a handler for tasks that were put off.
+// recall checks whether a worker with a handler for postponed tasks has started.
 func (l *Leader) recall(ctx context.Context, term int64) (time.Duration, error) {
 	r := &l.recalls
 	if r.term != term {
@@ -118,7 +118,7 @@ func (l *Leader) recall(ctx context.Context, term int64) (time.Duration, error) 
 	return recallEvery, nil
 }
 
-// working lists the living workers, except those that were told to claim nothing more.
+// working lists the live workers, except those that were told to stop claiming.
 func (l *Leader) working(ctx context.Context) ([]store.Worker, error) {
 	workers, err := l.store.Workers(ctx)
 	if err != nil {
@@ -141,13 +141,13 @@ func (l *Leader) working(ctx context.Context) ([]store.Worker, error) {
 func (l *Leader) forgetStranger(ctx context.Context, term int64, r store.Record) error {
 	r.Body = nil
 	_, _, err := l.store.PutRecord(ctx, store.PutRecord{Record: r, Term: term})
-	if errors.Is(err, store.ErrConflict) { // more tasks were put off meanwhile
+	if errors.Is(err, store.ErrConflict) { // more tasks were postponed in the meantime
 		return nil
 	}
 	return err
 }
 
-// look records since when each worker has been taking tasks from its queues.
+// look records since when each worker has been claiming from its queues.
 func (r *recalls) look(workers []store.Worker, now time.Time) {
 	since := map[taker]time.Time{}
 	for i := range workers {
@@ -162,7 +162,7 @@ func (r *recalls) look(workers []store.Worker, now time.Time) {
 	r.since = since
 }
 
-// plan begins a recall of a kind if a worker with a handler for it has come since the last recall, and repeats the
+// plan begins a recall of a kind if a worker with a handler for it has started since the last recall, and repeats the
 // recall some time later.
 func (r *recalls) plan(kind string, workers []store.Worker, now time.Time) {
 	var queues []string
@@ -194,7 +194,7 @@ func (r *recalls) plan(kind string, workers []store.Worker, now time.Time) {
 	r.now = append(r.now, &recall{kind: kind, queues: slices.Compact(queues)})
 }
 
-// recallPage continues with the first recall under way.
+// recallPage continues the first recall in progress.
 func (l *Leader) recallPage(ctx context.Context) error {
 	r := l.recalls.now[0]
 	if !r.change {
@@ -225,7 +225,7 @@ func (l *Leader) findPage(ctx context.Context, r *recall) error {
 	return nil
 }
 
-// strangers lists the tasks of a recall. It also asks for scheduled tasks, although only retryable ones count: for
+// strangers lists the tasks of a recall. It also lists scheduled tasks, although only retryable ones count: for
 // retryable tasks alone, PostgreSQL might use the index by error and kind, which has no order, and read all of it for
 // each page.
 func (l *Leader) strangers(ctx context.Context, r *recall, f store.Filter) ([]store.Task, error) {
@@ -234,7 +234,7 @@ func (l *Leader) strangers(ctx context.Context, r *recall, f store.Filter) ([]st
 	return l.store.List(ctx, f)
 }
 
-// recallSome brings forward those of some tasks that are still put off, the oldest first.
+// recallSome brings forward those of some tasks that are still postponed, the oldest first.
 func (l *Leader) recallSome(ctx context.Context, r *recall, ids []store.ID) error {
 	if len(ids) == 0 {
 		return nil
@@ -260,7 +260,7 @@ func (l *Leader) recallSome(ctx context.Context, r *recall, ids []store.ID) erro
 	return nil
 }
 
-// givenTime reports whether somebody has set the run time of a task since it was put off. If there were several
+// givenTime reports whether the run time of a task was set by hand since it was postponed. If there were several
 // changes, only the last one is known.
 func givenTime(t *store.Task) bool {
 	if t.RunAt.Sub(t.ClaimedAt) > strangerAge {

@@ -17,12 +17,12 @@ const SuspectKind = "suspects"
 // Receipt names an attempt.
 func Receipt(id store.ID, lease store.Token) string { return id.String() + "." + lease.String() }
 
-// suspectAge is the least time that a record outlives its worker, so that no record is deleted before its tasks are
+// suspectAge is the minimum time that a record outlives its worker, so that no record is deleted before its tasks are
 // rescued.
 const suspectAge = 5 * time.Minute
 
-// begun returns which of the rescued attempts had begun. It answers only for tasks for which this matters: those that
-// have lost a worker before.
+// begun returns which of the rescued attempts had begun. It checks only tasks for which this matters: those that have
+// lost a worker before.
 func (l *Leader) begun(ctx context.Context, tasks []store.Task) (map[string]bool, error) {
 	if !slices.ContainsFunc(tasks, func(t store.Task) bool { return t.Crashes > 0 }) {
 		return nil, nil
@@ -44,7 +44,7 @@ func (l *Leader) begun(ctx context.Context, tasks []store.Task) (map[string]bool
 	return begun, nil
 }
 
-// forgetSuspects deletes the records of workers that are long gone.
+// forgetSuspects deletes the records of workers that ended long ago.
 func (l *Leader) forgetSuspects(ctx context.Context, term int64) error {
 	records, err := l.store.Records(ctx, store.RecordFilter{Kind: SuspectKind})
 	if err != nil || len(records) == 0 {

@@ -1,9 +1,10 @@
-// Package tend does the leader's chores: it admits due tasks, rescues tasks of dead workers, fires schedules, carries
-// on operations, keeps the names of queues, recalls tasks that nobody could run, and prunes what is past its retention.
+// Package tend does the leader's chores: it admits due tasks, hands out turns, rescues tasks of dead workers, fires
+// schedules, carries out operations, ages waiting tasks, records the names of queues, recalls tasks that no worker
+// could run, and prunes tasks whose retention is over.
 //
-// It may touch a store's Keeper and Recorder, Finish for what it rescued, and what operators' operations change. It
-// needs no handler code, so any process may lead. Each chore is one file, and its writes carry the leader's term. The
-// exceptions are operations, which are fenced by their records, and edits that do no harm if two leaders make them.
+// It may use a store's Keeper and Recorder, Finish for rescued attempts, and Edit for operations. It needs no handler
+// code, so any process may lead. Each chore is one file, and its writes carry the leader's term. The exceptions are
+// operations, which are fenced by their records, and edits that do no harm if two leaders make them.
 package tend
 
 import (
@@ -35,24 +36,24 @@ type Store interface {
 type Options struct {
 	ID        store.ID        // of this process
 	TTL       time.Duration   // of a term without renewal
-	NewID     func() store.ID // mints task ids
+	NewID     func() store.ID // generates task ids
 	Retention func() store.Retention
 	Log       *slog.Logger
 
-	// Maintain and Oversee are nil if the engine has no housekeeping, or cannot tell what there is to do.
+	// Maintain is nil if the engine has no housekeeping, Oversee if it cannot report which chores have work.
 	Maintain func(ctx context.Context, term int64) error
 	Oversee  func(ctx context.Context, c store.Candidate, kinds ...string) (store.Chores, error)
-	// Prompt says whether Hear is told at once what there is to do. Nil means that it is not.
+	// Prompt reports whether hints to Hear come as soon as there is work. Nil means that they do not.
 	Prompt func() bool
 	// Rescued is called for each task that was taken from a dead worker. It may be nil.
 	Rescued func(o store.Outcome)
 
-	RescueEvery time.Duration // between two looks for dead workers
-	// How long without contact with the store counts as an outage, in which living workers may have missed beats.
+	RescueEvery time.Duration // between two searches for dead workers
+	// How long without contact with the store counts as an outage, in which live workers may have missed beats.
 	Outage time.Duration
 }
 
-// Leader campaigns for leadership and does the chores while it leads. Make it with New, then run its Loops.
+// Leader campaigns for leadership and does the chores while it leads. Create it with New, then run its Loops.
 type Leader struct {
 	store Store
 	o     Options
@@ -66,29 +67,29 @@ type Leader struct {
 	term  int64
 	until time.Time // by this process's monotonic clock
 	met   time.Time // when the store last answered
-	// How much longer than Outage the next contact may take: an eighth of the announced pause between looks.
+	// How much longer than Outage the next contact may take: an eighth of the announced pause.
 	late time.Duration
 	// When the store answered again after an outage. Zero if workers have had the time to beat since.
 	back  time.Time
 	ahead time.Duration // how far the engine's clock is ahead of this process's
-	// The engine's time as of the last campaign or look that returned it; zero if none has.
+	// The engine's time from the last campaign or look that returned it; zero if none has.
 	told time.Time
-	// When that time was asked for, by this process's monotonic clock.
+	// When that time was requested, by this process's monotonic clock.
 	asked time.Time
 	other time.Time // until when this process follows another one that it saw lead
 	seen  overseen
 
 	// When a task last became available. Only the admit chore reads this and dueAt.
 	admitted time.Time
-	// When the next task is due, as of the last look; zero if unknown.
+	// When the next task is due, as of the last round; zero if unknown.
 	dueAt time.Time
 
 	sweeps  map[string]*sweep // of aging queues, by name; only the age chore reads it
 	plans   plans             // of schedules; only the schedule chore reads it
-	named   time.Time         // up to when queue names are recorded; only the name chore reads it
+	named   time.Time         // the time up to which queue names are recorded; only the name chore reads it
 	counted time.Time         // when tasks were last counted, by this process's clock; the same
 	turns   turns             // state of the turn chore, which alone reads it
-	noTurns atomic.Bool       // nobody used turns when the turn chore last looked
+	noTurns atomic.Bool       // no queue used turns in the last round of the turn chore
 	asking  atomic.Bool       // the last campaign got no answer, so it may have won
 	kept    kept              // state of the maintain chore, which alone reads it
 	recalls recalls           // state of the recall chore, which alone reads it
@@ -96,7 +97,7 @@ type Leader struct {
 	carrier *bulk.Carrier
 }
 
-// New makes a leader.
+// New creates a leader.
 func New(s Store, o Options) *Leader {
 	l := &Leader{store: s, o: o}
 	l.turnCalls.apart, l.admitCalls.apart = hearEvery, admitApart
@@ -162,9 +163,9 @@ func (l *Leader) Resign(ctx context.Context) error {
 	return errors.Join(err, l.carrier.Release(ctx))
 }
 
-// Saw takes the result of a look at the store that has just returned: who leads, and the engine's time. A zero leader
-// means that perhaps nobody leads, a zero now that the engine did not say the time. The look began at asked, by this
-// process's clock, and the next one comes after pause. While another process is seen to lead, this one does not
+// Saw takes the result of a look that has just returned (see store.Looker): the leader, and the engine's time. A zero
+// leader means that there may be none, a zero now that the engine did not return the time. The look began at asked,
+// by this process's clock, and the next one comes after pause. While another process leads, this one does not
 // campaign, but still notices if the engine's clock was set forward.
 func (l *Leader) Saw(leader store.ID, now, asked time.Time, pause time.Duration) {
 	l.touch()
@@ -214,7 +215,7 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	}
 	l.asking.Store(false)
 	l.touch()
-	// A slow answer makes the engine's clock seem late, not early: no tick comes before its time.
+	// A slow answer makes the engine's clock seem slow, not fast: no tick fires early.
 	l.set(answer.Term, asked, answer.Now)
 	if before != answer.Term && answer.Term != 0 {
 		l.o.Log.Info("lead", "term", answer.Term)
@@ -228,8 +229,8 @@ func (l *Leader) campaign(ctx context.Context) (time.Duration, error) {
 	return l.o.TTL / 3, nil
 }
 
-// renewal returns how long it is until the term must be renewed. That is 5/12 of the TTL after the last renewal: a
-// third, and a twelfth more in which oversee may renew it.
+// renewal returns the time until the term must be renewed. That is 5/12 of the TTL after the last renewal: a third,
+// and a twelfth more in which oversee may renew it.
 func (l *Leader) renewal() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -245,13 +246,13 @@ func (l *Leader) set(term int64, asked, now time.Time) {
 
 const graceWords = "nobody is declared dead until every worker has had the time to beat"
 
-// time records the engine's time. If that jumped forward, because a clock was set or this machine slept, the leases of
-// living workers seem to be over. They then get time to beat, as after an outage. Terms end by the same clock, so the
-// jump is known before the next rescue. The engine read its clock some time after it was asked, so a slow answer is not
-// mistaken for a clock that was set. The caller holds mu.
+// time records the engine's time. If that jumped forward, because a clock was set or this machine slept, the leases
+// of live workers seem to be over. They then get time to beat, as after an outage. Terms end by the same clock, so
+// the jump is known before the next rescue. The engine read its clock some time after the request, so a slow answer
+// is not mistaken for a clock that was set. The caller holds mu.
 func (l *Leader) time(asked, now time.Time) {
 	since := time.Since(l.asked) // at most
-	// Clocks differ in speed, so a thousandth is allowed for.
+	// Clocks differ in speed, so a thousandth is tolerated.
 	if by := now.Sub(l.told) - since; !l.told.IsZero() && by > l.o.Outage+since/1000 {
 		l.back = time.Now()
 		l.o.Log.Warn("lead: the database's clock went forward, "+graceWords, "by", by)
@@ -269,7 +270,7 @@ func (l *Leader) renewed(term int64, asked, now time.Time) {
 	}
 }
 
-// stepDown ends the term here. It keeps ahead, which is still true: a chore of the term may still ask for the time.
+// stepDown ends the term here. It keeps ahead, which is still valid: a chore of the term may still need the time.
 func (l *Leader) stepDown() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -283,7 +284,7 @@ func (l *Leader) now() time.Time {
 	return time.Now().Add(l.ahead)
 }
 
-// chore makes a loop that works only while this process leads. The end of a term is no failure.
+// chore returns a loop that works only while this process leads. The end of a term is not a failure.
 func (l *Leader) chore(
 	name string, deadline time.Duration, do func(ctx context.Context, term int64) (time.Duration, error),
 ) *loop.Loop {
@@ -317,8 +318,8 @@ func (l *Leader) touch() {
 	l.met = now
 }
 
-// missed records that a process which has never reached the store cannot reach it: the outage may have begun before the
-// process did.
+// missed records that a process that has never reached the store cannot reach it: the outage may have begun before
+// the process did.
 func (l *Leader) missed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	turnGroups = 5000 // groups that one round looks at
-	// How many waiting tasks a round looks at in all groups together, if there are as many.
+	turnGroups = 5000 // groups that one round examines
+	// The minimum number of waiting tasks that a round examines in all groups together, if there are that many.
 	fewestIDs = 500
-	// How many waiting tasks a round looks at in one group, at most.
+	// The maximum number of waiting tasks that a round examines in one group.
 	mostHeads   = 2000
 	grantBatch  = 1000
 	settingsAge = time.Second // how soon changed limits take effect
@@ -32,23 +32,23 @@ type turns struct {
 	limits  map[string]allot.Limits
 	rates   map[string]*allot.Book
 	term    int64          // for which rates were read
-	workers map[string]int // concurrency of living workers, by queue
+	workers map[string]int // concurrency of live workers, by queue
 	parked  map[string]int // tasks that wait for a retry, by queue, where those keep their turn
-	counted time.Time      // when parked was asked for
+	counted time.Time      // when parked was read
 	shares  map[string]*allot.Shares
 	ahead   map[string]*window
 	weights map[string]map[store.ID]int // weights of waiting tasks in queues with rates, by queue
 
-	// The queues whose turns could not be handed out, and when that is tried again. The error was logged once.
+	// The queues whose turns could not be handed out, and when to retry. The error was logged once.
 	failing map[string]time.Time
 
-	// Nobody uses turns, so nothing else was read.
+	// No queue uses turns, so nothing else was read.
 	unused bool
-	heads  int // how many waiting tasks of each group a round looks at
+	heads  int // how many waiting tasks of each group a round examines
 	groups int // groups with waiting tasks in the last round
 }
 
-// turn hands out turns. If no task has a turn or waits for one, it rests unless a hint tells it of one.
+// turn hands out turns. If no task has a turn or waits for one, it rests until a hint.
 func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration, error) {
 	t := &l.turns
 	if !told && (t.unused || l.prompt()) && !l.lately(term).Turns {
@@ -66,7 +66,7 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		}
 	}
 	if len(groups) == 0 && len(t.limits) == 0 {
-		return settingsAge, nil // nobody uses turns
+		return settingsAge, nil // no queue uses turns
 	}
 	if t.groups = groupsThatWait(groups); t.groups == 0 && l.prompt() {
 		return settingsAge, nil
@@ -88,13 +88,13 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		sum = round{sum.granted + r.granted, sum.short || r.short, sum.dry || r.dry, sum.all && r.all}
 	}
 	t.learn(sum.short)
-	if time.Since(t.read) > settingsAge*3/4 { // now, so that the next round need not before it grants
+	if time.Since(t.read) > settingsAge*3/4 { // now, so that the next round need not read them before it grants
 		if err := l.readLimits(ctx, term, true); err != nil {
 			return 0, err
 		}
 	}
 	switch {
-	// Tasks that come into line ring.
+	// Hints announce new tasks that wait for a turn.
 	case sum.all && l.prompt():
 		return settingsAge, nil
 	case sum.granted > 0 && sum.dry:
@@ -107,7 +107,7 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
 }
 
-// shared records whether the turns of a queue could be handed out. If not, the queue rests, and all others go on.
+// shared records whether the turns of a queue could be handed out. If not, the queue rests, and all others continue.
 func (l *Leader) shared(queue string, err error) {
 	t := &l.turns
 	_, failed := t.failing[queue]
@@ -127,7 +127,7 @@ func (l *Leader) shared(queue string, err error) {
 // round is the result of one round.
 type round struct {
 	granted int
-	short   bool // more might have been granted if more tasks had been looked at
+	short   bool // more might have been granted if more tasks had been examined
 	dry     bool // workers wait for turns while tasks also wait for them
 	all     bool // every waiting task was granted a turn
 }
@@ -164,7 +164,7 @@ func (l *Leader) share(ctx context.Context, term int64, name string, w allot.Wai
 	if len(ids) == 0 {
 		return r, nil
 	}
-	for _, id := range ids { // it may weigh nothing when it comes again
+	for _, id := range ids { // it may weigh nothing the next time
 		delete(t.weights[name], id)
 	}
 	if w.Limits.Rated() {
@@ -202,7 +202,7 @@ func (l *Leader) remember(
 	if book.Written(version); err == nil && gone != nil {
 		_, _, err = l.store.PutRecord(ctx, store.PutRecord{Term: term, Record: *gone})
 	}
-	if err != nil { // perhaps somebody else has written it: read it again
+	if err != nil { // another process may have written it: read it again
 		l.turns.read, l.turns.term = time.Time{}, 0
 	}
 	return err
@@ -241,10 +241,10 @@ func (l *Leader) readLimits(ctx context.Context, term int64, used bool) error {
 	return nil
 }
 
-// mostOldUsage is how many records of queues without rates a term deletes, since its first grants wait for that.
+// mostOldUsage is how many records of queues without rates a term deletes; its first grants wait for that.
 const mostOldUsage = 100
 
-// readRates reads how much of all rates is used, once in a term: only the leader writes that.
+// readRates reads the usage of all rates, once per term, because only the leader writes it.
 func (l *Leader) readRates(ctx context.Context, term int64) error {
 	t := &l.turns
 	if t.term == term {
@@ -255,7 +255,7 @@ func (l *Leader) readRates(ctx context.Context, term int64) error {
 		return err
 	}
 	t.rates, t.term = map[string]*allot.Book{}, term
-	clear(t.weights) // another leader may have granted turns meanwhile
+	clear(t.weights) // another leader may have granted turns in between
 	deletes := mostOldUsage
 	for _, r := range records {
 		queue, _, _ := strings.Cut(r.Name, "/")
@@ -284,7 +284,7 @@ func (l *Leader) readRates(ctx context.Context, term int64) error {
 const parkedAge = 5 * time.Second
 
 // readParked counts the tasks that wait for a retry and keep their turn. If they cannot be counted, the last count
-// stands: it only widens how much is granted ahead of the workers.
+// is used: it only affects how much is granted ahead of the workers.
 func (l *Leader) readParked(ctx context.Context) {
 	t := &l.turns
 	if time.Since(t.counted) < parkedAge {
@@ -349,8 +349,8 @@ func byQueue(groups []store.Turns) map[string][]store.Turns {
 	return queues
 }
 
-// learn makes the next round look at more tasks of each group if that would have allowed more grants, and otherwise
-// gradually at fewer.
+// learn makes the next round examine more tasks of each group if that would have allowed more grants, and otherwise
+// gradually fewer.
 func (t *turns) learn(short bool) {
 	if short {
 		t.heads = min(2*t.heads, mostHeads)

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// weigh returns the weights of the waiting tasks of a queue, if the queue has rates. It looks up each task once, and
+// weigh returns the weights of the waiting tasks of a queue, if the queue has rates. It reads each task once, and
 // forgets tasks that no longer wait.
 func (l *Leader) weigh(ctx context.Context, name string, w *allot.Waiting) (map[store.ID]int, error) {
 	if !w.Limits.Rated() {
@@ -55,7 +55,8 @@ func (l *Leader) weightOf(t *store.Task) int {
 	return max(settings.Weight, 1)
 }
 
-// mayBePutOff reports whether a task may have been claimed and put off before its handler began, as a stage is.
+// mayBePutOff reports whether a task may have been claimed and postponed before its handler began, like the first
+// stage of a pipeline.
 func mayBePutOff(t *store.Task) bool {
 	return !t.ClaimedAt.IsZero() && t.Key != "" && strings.Contains(t.Kind, ".")
 }
@@ -63,8 +64,8 @@ func mayBePutOff(t *store.Task) bool {
 // detailsAtOnce is how many tasks are read with their attempts at a time. Those may be large.
 const detailsAtOnce = 16
 
-// weighNone lets those of the tasks start for nothing that were put off before their handlers began: each of them has
-// been counted before its first claim.
+// weighNone gives no weight to tasks that were postponed before their handlers began: each of them was counted before
+// its first claim.
 func (l *Leader) weighNone(ctx context.Context, ids []store.ID, weights map[store.ID]int) error {
 	for part := range slices.Chunk(ids, detailsAtOnce) {
 		f := store.Filter{IDs: part, Limit: len(part), NoArgs: true, NoStates: true, Detail: true}

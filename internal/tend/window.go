@@ -5,7 +5,7 @@ package tend
 type window struct {
 	size int
 	held int // when the last round ended
-	// Workers have ended nearly all tasks that they were given since.
+	// Workers have since ended nearly all tasks that they were given.
 	dry bool
 }
 
