@@ -50,7 +50,7 @@ func putErasure(ctx context.Context, s store.Recorder, e Erasure) error {
 	return change(ctx, s, erasureKind, e.ID.String(), func(*Erasure, bool) (*Erasure, error) { return &e, nil })
 }
 
-// Erasures returns all requests, the oldest first. They are kept for ever, as a record of the
+// Erasures returns all requests, the oldest first. They are kept forever, as a record of the
 // erasures.
 func Erasures(ctx context.Context, s store.Recorder) ([]Erasure, error) {
 	return documents[Erasure](ctx, s, erasureKind)

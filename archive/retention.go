@@ -20,7 +20,7 @@ type Retention struct {
 	Queues map[string]time.Duration `json:"queues,omitempty"`
 }
 
-// Of returns how long a queue's tasks are kept; 0 means for ever.
+// Of returns how long a queue's tasks are kept; 0 means forever.
 func (r Retention) Of(queue string) time.Duration {
 	if own, ok := r.Queues[queue]; ok {
 		return own
@@ -44,14 +44,14 @@ func RulesQueue(ctx context.Context, s store.Recorder, queue string) (bool, erro
 	return slices.ContainsFunc(holds, func(h Hold) bool { return h.Queue == queue }), err
 }
 
-// LongestKeep is the longest retention other than for ever.
+// LongestKeep is the longest retention other than forever.
 const LongestKeep = 10 * 365 * 24 * time.Hour
 
 // ErrTooLong says that a retention is longer than LongestKeep.
 var ErrTooLong = fmt.Errorf("tasks are kept for %s at most, or for ever", duration.Text(LongestKeep))
 
 // SetRetention sets how long the archive keeps the tasks of a queue. For the queue "", it sets this
-// for all queues without a retention of their own. 0 means for ever. nil removes the queue's own
+// for all queues without a retention of their own. 0 means forever. nil removes the queue's own
 // retention. The error is ErrTooLong.
 func SetRetention(ctx context.Context, s store.Recorder, queue string, keep *time.Duration) error {
 	if keep != nil && *keep > LongestKeep {

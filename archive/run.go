@@ -37,7 +37,7 @@ type Options struct {
 	ID     store.ID        // of the process; must be fresh
 	NewID  func() store.ID // makes ids of batches
 	// Keep returns how long the database keeps finished tasks of the archived queues. It keeps
-	// those of other queues for ever.
+	// those of other queues forever.
 	Keep func(ctx context.Context) (store.Retention, error)
 	// Every is how often a batch begins if few tasks are due, so that files do not become small.
 	// Zero means an hour.

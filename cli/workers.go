@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// workerRow is a living worker.
+// workerRow is a live worker.
 type workerRow struct {
 	ID          tusk.ID  `json:"id" col:"ID"`
 	Host        string   `json:"host" col:"HOST"`
@@ -75,7 +75,7 @@ func newWorkerSwitch(
 	}
 }
 
-// findWorker finds the living worker with the id, or the only one whose id begins or ends with text.
+// findWorker finds the live worker with the id, or the only one whose id begins or ends with text.
 func findWorker(ctx context.Context, client *tusk.Client, text string) (tusk.ID, error) {
 	if id, err := tusk.ParseID(text); err == nil {
 		return id, nil

@@ -65,7 +65,7 @@ type Span struct {
 	P95   float64 `json:"p95"`
 }
 
-// Worker is a living worker.
+// Worker is a live worker.
 type Worker struct {
 	ID          string    `json:"id"`
 	Host        string    `json:"host"`

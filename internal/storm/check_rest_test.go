@@ -49,7 +49,7 @@ func namesIn(beats []event, from, to int64) map[string]bool {
 	return names
 }
 
-// unheard checks I19: no task is leased for long to a living worker that does not know of it.
+// unheard checks I19: no task is leased for long to a live worker that does not know of it.
 func (c *checker) unheard() {
 	const long = 4 * stormLease
 	if len(c.clocks) > 0 {

@@ -75,7 +75,7 @@ type role struct {
 	env     []string
 }
 
-// process is a living process.
+// process is a live process.
 type process struct {
 	role  role
 	cmd   *exec.Cmd

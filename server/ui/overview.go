@@ -33,7 +33,7 @@ type queueRow struct {
 	Counts  map[string]int64
 	Minute  int64 // attempts that ended within the last full minute
 	Failing int64
-	Served  bool // a living worker takes tasks from it
+	Served  bool // a live worker takes tasks from it
 }
 
 func overview(v *visit) (answer, error) {

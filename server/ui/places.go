@@ -180,7 +180,7 @@ func kinds(v *visit) (answer, error) {
 	return a, nil
 }
 
-// seenWorkers lists the living workers that the visitor may see, each with the queues that the visitor may see.
+// seenWorkers lists the live workers that the visitor may see, each with the queues that the visitor may see.
 func (v *visit) seenWorkers(ctx context.Context) ([]store.Worker, error) {
 	all, err := v.client.Workers(ctx)
 	seen := slices.DeleteFunc(all, func(w store.Worker) bool { return !v.seesWorker(w) })
@@ -201,7 +201,7 @@ type workerData struct {
 	More  bool            // some are not shown
 }
 
-// workerPage shows everything about one living worker.
+// workerPage shows everything about one live worker.
 func workerPage(v *visit) (answer, error) {
 	a := answer{section: "workers"}
 	w, err := v.findWorker()

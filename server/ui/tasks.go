@@ -165,7 +165,7 @@ func (v *visit) queueNames() ([]string, error) {
 	return names, err
 }
 
-// kindNames lists the kinds that living workers handle.
+// kindNames lists the kinds that live workers handle.
 func (v *visit) kindNames() ([]string, error) {
 	s, err := v.Feed.Recent(v.r.Context(), countsAge)
 	if err != nil {

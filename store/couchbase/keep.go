@@ -297,7 +297,7 @@ func (s *Store) heldIn(ctx context.Context, worker string, ids []string) (docs [
 	return docs, held, err
 }
 
-// straysOf returns the tasks that a living worker holds and does not know of. They were claimed before the last beat
+// straysOf returns the tasks that a live worker holds and does not know of. They were claimed before the last beat
 // whose answer it has seen, so nothing is new until its next beat.
 func (s *Store) straysOf(ctx context.Context, id string, w *worker) ([]*task, error) {
 	if seq, seen := s.calm.Load(id); w.Since == 0 || seen && seq == w.Seq {
@@ -371,7 +371,7 @@ func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error)
 	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
 }
 
-// combLiving returns the strays among the tasks that a living worker holds. The doubt about its claims ends once it has
+// combLiving returns the strays among the tasks that a live worker holds. The doubt about its claims ends once it has
 // beaten again since, and its intents name all that it holds; all says whether held is all of it.
 func (s *Store) combLiving(ctx context.Context, id string, w *worker, held []*task, all bool) ([]*task, error) {
 	for _, t := range held {

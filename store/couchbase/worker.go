@@ -14,7 +14,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// worker is the document of a worker. The worker lives while g exists. Everything that only a living worker may do is
+// worker is the document of a worker. The worker lives while g exists. Everything that only a live worker may do is
 // written together with a replacement of g, which fails once g is gone.
 type worker struct {
 	head
@@ -225,7 +225,7 @@ func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) e
 	return err
 }
 
-// meant returns the tasks that a living worker meant to lease under a token.
+// meant returns the tasks that a live worker meant to lease under a token.
 func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	d, err := s.read(ctx, workerRef(id))
 	switch {

@@ -12,7 +12,7 @@ import (
 )
 
 // A server is lost for good. Its ledger is given up and begins anew: processes use it, outcomes for it are lost,
-// letters for it arrive, children of its tasks do not wait for ever, and when it comes back it is an old copy.
+// letters for it arrive, children of its tasks do not wait forever, and when it comes back it is an old copy.
 func TestALedgerIsGivenUp(t *testing.T) {
 	all, dsns := servers(t, 2)
 	ctx := t.Context()

@@ -21,7 +21,7 @@ import (
 // and the letter is deleted. The ledger that stores a letter's task remembers it for a week, so
 // it stores it once.
 
-// letters is the queue of letters. They wait for ever.
+// letters is the queue of letters. They wait forever.
 const letters = "tusk.letters"
 
 const never = 100 * 365 * 24 * time.Hour

@@ -235,7 +235,7 @@ func standsBy(ctx context.Context, source, target *server) error {
 	return err
 }
 
-// spares fails if a server's commits would wait for ever without a standby.
+// spares fails if a server's commits would wait forever without a standby.
 func spares(ctx context.Context, source, target *server) error {
 	const self = `
 		select coalesce((select substring(conninfo from '(?:^| )application_name=(\S+)') from pg_stat_wal_receiver),

@@ -164,7 +164,7 @@ func (w *worker) compare(b store.Beat) {
 	}
 }
 
-// strays returns the tasks that a living worker holds but does not know of.
+// strays returns the tasks that a live worker holds but does not know of.
 func (w *worker) strays() (strays []*task) {
 	for _, t := range w.holds {
 		if t.ClaimedAt.Before(w.since) && !w.names[t.Lease] {

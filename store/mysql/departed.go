@@ -68,7 +68,7 @@ func (a *attendant) looked(now map[store.ID]look) {
 	a.looks = now
 }
 
-// free finds the living workers that said they hold a lock and no longer hold it.
+// free finds the live workers that said they hold a lock and no longer hold it.
 func (a *attendant) free(ctx context.Context, each func(worker store.ID, beatAt, lateAt, run, now int64)) error {
 	prefix, err := a.lockPrefix(ctx)
 	if err != nil {

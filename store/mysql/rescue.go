@@ -78,7 +78,7 @@ func (s *Store) lookedForStrays(now int64) bool {
 // straysEvery is how often leases are compared with what their workers say they hold.
 const straysEvery = 5 * time.Second
 
-// strays returns the leases that living workers do not know of.
+// strays returns the leases that live workers do not know of.
 func (w *work) strays() ([]*lease, error) {
 	leases, err := w.readLeases(q("rescue.strays"), w.now)
 	known := map[store.ID]map[store.Token]bool{}

@@ -176,10 +176,10 @@ func retentionsOf(keep store.Retention) retentions {
 	return r
 }
 
-// youngest returns the shortest retention of completed tasks, or 0 if all are kept for ever.
+// youngest returns the shortest retention of completed tasks, or 0 if all are kept forever.
 func (r *retentions) youngest() int64 { return least(r.all[:1], r.completed) }
 
-// least returns the shortest of the retentions that are not for ever, or 0 if all are.
+// least returns the shortest of the retentions that are not forever, or 0 if all are.
 func least(retentions ...[]int64) (least int64) {
 	for _, own := range slices.Concat(retentions...) {
 		if own > 0 && (least == 0 || own < least) {

@@ -157,7 +157,7 @@ func (s *Store) classify(ctx context.Context, term int64, classes map[int64]stri
 	return s.write(ctx, []step{s.do("hold_lead", term), s.do("forget_classes"), s.do("put_classes", queues, names)})
 }
 
-// kept returns a retention in microseconds. It rounds up because zero means for ever.
+// kept returns a retention in microseconds. It rounds up because zero means forever.
 func kept(d time.Duration) int64 { return int64((max(d, 0) + time.Microsecond - 1) / time.Microsecond) }
 
 // lookout remembers when a look at all leases found none of a dead worker.

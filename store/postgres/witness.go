@@ -61,7 +61,7 @@ func byEngine(all []attended) map[*Store]uuids {
 	return parts
 }
 
-// idsOf returns the living workers of an engine.
+// idsOf returns the live workers of an engine.
 func (w *Attendant) idsOf(s *Store) (ids []store.ID) {
 	for _, one := range w.locks.Workers() {
 		if one.s == s {

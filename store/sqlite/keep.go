@@ -231,7 +231,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks, wrap("rescue", err)
 }
 
-// orphans returns the tasks that dead workers hold, followed by those that their living workers do not know of; tasks
+// orphans returns the tasks that dead workers hold, followed by those that their live workers do not know of; tasks
 // that were claimed first come first.
 func (s *Store) orphans(
 	ctx context.Context, c session, names func(int64) (name, error), now int64, limit int,

@@ -57,7 +57,7 @@ var small = map[string][]string{
 	// a row for each table that counts
 	"end.last":    {"SCAN sqlite_sequence"},
 	"lease.find":  {"USE TEMP B-TREE FOR ORDER BY"},                                          // lanes of one claim
-	"worker.list": {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"}, // living workers
+	"worker.list": {"SCAN w USING INDEX tusk_worker_living", "USE TEMP B-TREE FOR ORDER BY"}, // live workers
 	// groups last seen in the same microsecond
 	"error.list": {"USE TEMP B-TREE FOR LAST 2 TERMS OF ORDER BY"},
 	"admit.next": {"SCAN tusk_task USING INDEX tusk_task_waiting"}, // its first row
