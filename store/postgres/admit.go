@@ -13,7 +13,7 @@ import (
 // doomPart is how many tasks one transaction cancels because a task that they need has failed.
 const doomPart = 500
 
-// Admit implements store.Keeper. It repeats its work, because cancelled tasks may doom others in turn.
+// Admit implements store.Keeper. It works in rounds, because cancelled tasks may doom others in turn.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Admitted, err error) {
 	done.Next = -1
 	for before := -1; before < done.Cancelled && done.Cancelled < limit && done.Count < limit; {
@@ -26,7 +26,7 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Ad
 	return done, nil
 }
 
-// admitOnce admits due tasks, settles doubts, and cancels the tasks that are doomed by then.
+// admitOnce admits due tasks, settles doubts, and cancels the tasks that turn out to be doomed.
 func (s *Store) admitOnce(ctx context.Context, term int64, limit int, done *store.Admitted) error {
 	a := admission{s: s, term: term, limit: limit, done: done}
 	if err := a.admit(ctx); err != nil {
@@ -55,8 +55,8 @@ type admission struct {
 	doomed []store.ID
 }
 
-// admit makes due tasks available. If some are known to be due, that takes one trip. Otherwise the first trip asks
-// whether there are any. Tasks that run in turns are admitted by a statement of their own.
+// admit makes due tasks available. If some are known to be due, that takes one round trip. Otherwise the first one
+// checks whether there are any. Tasks that run in turns are admitted by a separate statement.
 func (a *admission) admit(ctx context.Context) error {
 	due := a.s.dueAt.Load()
 	plain := due != 0 && due <= time.Now().UnixNano()
@@ -78,7 +78,8 @@ func (a *admission) admit(ctx context.Context) error {
 	return nil
 }
 
-// trip admits tasks that run in turns (lined), other tasks (plain), both or none, and asks what is next.
+// trip admits tasks that run in turns (lined), other tasks (plain), both or none, and reads when the next task is
+// due.
 func (a *admission) trip(ctx context.Context, plain, lined bool) error {
 	s, leads := a.s, false
 	var queues []string
@@ -118,7 +119,7 @@ func (a *admission) trip(ctx context.Context, plain, lined bool) error {
 	return err
 }
 
-// told records which queues got tasks.
+// told records which queues received tasks.
 func (a *admission) told(queues []string) {
 	for _, queue := range queues {
 		if !slices.Contains(a.done.Queues, queue) {
@@ -127,7 +128,7 @@ func (a *admission) told(queues []string) {
 	}
 }
 
-// resolveFor is how long one call settles doubts. The next call continues behind them.
+// resolveFor is how long one call settles doubts. The next call continues after them.
 const resolveFor = time.Second
 
 // resolve settles doubts, and finds out which pending tasks must be cancelled because a parent has failed.
@@ -164,7 +165,7 @@ func (a *admission) resolve(ctx context.Context) error {
 }
 
 // doom lets the rules cancel tasks that need failed tasks. If another transaction holds one of them, doom tries each
-// half. It leaves a single task for another time.
+// half. It leaves a single held task for a later call.
 func (s *Store) doom(ctx context.Context, term int64, ids []store.ID) (cancelled int, err error) {
 	did := 0
 	_, err = s.decide(ctx, ids, func(b *rules.Batch) (err error) {

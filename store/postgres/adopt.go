@@ -18,10 +18,10 @@ type Adopted struct {
 	Now  time.Time // by the server's clock
 }
 
-// AdoptAll makes the term of a candidate valid in ledgers on one server, or gives it up if the TTL is zero, in one trip
-// and one transaction. The candidate has won the term by Lead in another ledger: if a queue has several ledgers, one
-// elects and the others adopt. The highest term wins. A new term begins when the chores of the one before have ended.
-// For several ledgers, AdoptAll waits for them only briefly.
+// AdoptAll makes the term of a candidate valid in ledgers on one server, or gives it up if the TTL is zero, in one
+// round trip and one transaction. The candidate has won the term by Lead in another ledger: if a queue has several
+// ledgers, one elects the leader and the others adopt its term. The highest term wins. A new term begins when the
+// chores of the previous one have ended. For several ledgers, AdoptAll waits for them only briefly.
 func AdoptAll(ctx context.Context, all []*Store, c store.Candidate) ([]Adopted, error) {
 	adopted, batch := make([]Adopted, len(all)), pgx.Batch{}
 	if len(all) > 1 {

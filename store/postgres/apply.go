@@ -56,7 +56,7 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 			turns = append(turns, c.Before.ID)
 		}
 		if c.After != nil && c.After.Place == 0 {
-			continue // only needs have changed, and these have tables of their own
+			continue // only needs have changed, which have tables of their own
 		}
 		if c.Before.State == store.Available {
 			available = append(available, c.Before.ID)
@@ -70,7 +70,7 @@ func (w *work) putTasks(batch *pgx.Batch, changes []rules.Change, now time.Time)
 				p.Line = &now
 			}
 			if r.State == store.Available && r.RunAt.After(now) {
-				p.RunAt = now // a task that was enqueued while this waited for locks seems to be due later
+				p.RunAt = now // a task enqueued while this call waited for locks would seem to be due later
 			}
 			if r.Queue != c.Before.Queue || r.Priority != c.Before.Priority {
 				to.add(r)
@@ -134,7 +134,7 @@ func (w *work) noteChanges(batch *pgx.Batch, changes []rules.Change, now time.Ti
 	}
 }
 
-// stopTasks records running tasks that must stop. Their workers are told at their next beat.
+// stopTasks records running tasks that must stop. Their workers are told with their next beat.
 func (w *work) stopTasks(batch *pgx.Batch, changes []rules.Change) {
 	var ids, tokens uuids
 	var reasons []string
@@ -176,7 +176,7 @@ func (w *work) writeKeys(batch *pgx.Batch, b *rules.Batch) {
 	}
 }
 
-// keyColumns are rows of keys in columns.
+// keyColumns are keys in columns.
 type keyColumns struct {
 	queues, tasks            []int64
 	keys                     []string
@@ -195,7 +195,7 @@ func (c *keyColumns) args() []any {
 	return []any{c.queues, c.keys, c.holders, c.awaiting, c.ended, c.sources, c.tasks}
 }
 
-// writeNeeds writes what tasks need from now on, and which needs are met.
+// writeNeeds writes the new needs of tasks, and which needs are met.
 func (w *work) writeNeeds(batch *pgx.Batch, b *rules.Batch) {
 	var children, of, parents uuids
 	var policies []int16
@@ -224,9 +224,9 @@ func (w *work) writeNeeds(batch *pgx.Batch, b *rules.Batch) {
 	}
 }
 
-// forget drops what is stored besides tasks that have ended or are deleted. It puts tasks that need
-// them, and could not be told, in doubt. That comes last, so that nobody who looks at a doubt
-// can take the ended task for unfinished.
+// forget deletes what is stored in addition to tasks that have ended or are deleted. It records a
+// doubt about tasks that need them and could not be informed. That comes last, so that whoever
+// settles the doubt sees that the task has ended.
 func (w *work) forget(batch *pgx.Batch, changes []rules.Change) {
 	var ended, waited, deleted uuids
 	var states []int16

@@ -13,7 +13,7 @@ import (
 var _ store.Archiver = (*Store)(nil)
 var _ store.Neighbour = (*Store)(nil)
 
-// dueLooks is how many flushes one page looks at to find those that are due.
+// dueLooks is how many flushes one page examines to find those that are due.
 const dueLooks = 100_000
 
 // dueCursor is where a page begins. Dead tasks come first, then flushes by xid.
@@ -94,7 +94,7 @@ func (s *Store) dueDead(
 	return &dueCursor{}, nil
 }
 
-// The least number of flushes that the statement due_flushes reads. It grows while few of them are due.
+// The minimum number of flushes that the statement due_flushes reads. It grows while few of them are due.
 const (
 	fewFlushes  = 50
 	mostFlushes = 1000
@@ -158,7 +158,7 @@ func (s *Store) dueFlushes(
 	return next, s.addDetails(ctx, due.Tasks, false)
 }
 
-// retentions are a store.Retention in the form in which functions of the database take it.
+// retentions are a store.Retention in the form that functions of the database take.
 type retentions struct {
 	all                                     []int64
 	queues, completed, cancelled, discarded []int64

@@ -93,8 +93,8 @@ func (f *completion) ends() (runs []ended) {
 	return runs
 }
 
-// readFlushes returns the tasks of flushes. It reads tasks that lie in packs by the run, and the
-// others by their ids.
+// readFlushes returns the tasks of flushes. It reads tasks in packs by the run, and the others by
+// their ids.
 func (s *Store) readFlushes(ctx context.Context, p *duePage) ([]store.Task, error) {
 	var singles, runs []ended
 	for _, f := range p.flushes {
@@ -202,14 +202,14 @@ func (s *Store) readPacks(
 	return tasks, rest, err
 }
 
-// completed returns a task of the log as its completion left it. It is the i-th of the run.
+// completed returns the i-th task of a run of completed tasks.
 func (r *ended) completed(t store.Task, i int) store.Task {
 	t.Queue, t.State, t.Crashes, t.ClaimedAt, t.FinishedAt = r.in.queue, store.Completed, 0, r.in.claimedAt, r.at[i]
 	t.Detail = completedBy(&t, r.in.worker)
 	return t
 }
 
-// The first byte of a receipt says what it names.
+// The first byte of a receipt is its type.
 const (
 	receiptOfDead    = 'd'
 	receiptOfFlushes = 'f'

@@ -74,7 +74,7 @@ func (s *Store) releaseFlushes(ctx context.Context, receipt []byte) (back, held 
 	return back, held, nil
 }
 
-// releaseEmpty deletes flushes without tasks, of which an archive keeps nothing.
+// releaseEmpty deletes flushes without tasks, which an archive does not keep.
 func (s *Store) releaseEmpty(ctx context.Context, flushes []*completion) error {
 	for some := range slices.Chunk(flushes, releasedAtOnce) {
 		if _, _, err := s.releaseSome(ctx, some); err != nil {
@@ -85,7 +85,7 @@ func (s *Store) releaseEmpty(ctx context.Context, flushes []*completion) error {
 }
 
 // releaseSome deletes flushes. It returns the tasks of flushes that have changed, and of flushes
-// that another transaction holds. Neither are deleted.
+// that another transaction holds; both are not deleted.
 func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed, held []store.ID, err error) {
 	n := len(flushes)
 	xids, lanes, tokens, finished, tasks := make([]int64, n), make([]int64, n), make(uuids, n), make([]time.Time, n),
@@ -109,7 +109,7 @@ func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed
 	return changed, held, err
 }
 
-// existing returns the ids that belong to a task.
+// existing returns the ids of tasks that exist.
 func (s *Store) existing(ctx context.Context, ids []store.ID) (found []store.ID, err error) {
 	for some := range slices.Chunk(ids, store.MaxPage) {
 		tasks, err := s.list(ctx, store.Filter{IDs: some, Limit: store.MaxPage})

@@ -54,11 +54,11 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	return stops, nil
 }
 
-// ErrNotTogether says that a call for several engines did nothing. The caller should call each engine alone.
+// ErrNotTogether says that a call for several engines had no effect. The caller should call each engine alone.
 var ErrNotTogether = errors.New("nothing was done: ask each alone")
 
-// ExtendAll is Extend for engines on one server, in one trip and one transaction. The beats are of one worker, and
-// differ only in what it holds. They have a TTL and no notes. It waits for locks only briefly.
+// ExtendAll is Extend for engines on one server, in one round trip and one transaction. The beats are of one worker,
+// and differ only in what it holds. They must have a TTL and no notes. ExtendAll waits for locks only briefly.
 //
 // It returns ErrNotTogether if the server refused one of the beats, for instance because one engine has declared the
 // worker dead.
@@ -92,7 +92,7 @@ func ExtendAll(ctx context.Context, all []*Store, beats []store.Beat) ([][]store
 	return stops, nil
 }
 
-// meet records that a worker of this process lives, and part that it has ended.
+// meet records that a worker of this process is alive, and part that it has ended.
 func (s *Store) meet(b *store.Beat) {
 	s.attendant.locks.Keep(attended{s, b.Worker.ID})
 	s.near.beat(b)
@@ -117,7 +117,8 @@ func ofEach(all []*Store, name string, more func(i int) []string) string {
 	return strings.Join(texts, "\nunion all\n")
 }
 
-// sendAll sends statements in one trip and one transaction. It fails with ErrNotTogether if the server refused them.
+// sendAll sends statements in one round trip and one transaction. It fails with ErrNotTogether if the server refused
+// them.
 func (s *Store) sendAll(ctx context.Context, batch *pgx.Batch) error {
 	s.trips.Add(1)
 	c, err := s.acquire(ctx)
@@ -140,7 +141,7 @@ func beatArgs(b *store.Beat) ([]any, error) {
 
 func stopOf(raw [][]byte) store.Stop { return store.Stop{ID: idOf(raw[0]), Lease: idOf(raw[1])} }
 
-// every returns the time between two beats of a worker. If the worker does not say, it is a guess.
+// every returns the time between two beats of a worker, or a guess if the worker does not report it.
 func every(b *store.Beat) time.Duration {
 	if b.Every > 0 {
 		return b.Every

@@ -15,12 +15,12 @@ const (
 	notifySooner = 3 * time.Millisecond  // the same while few calls ring
 	fewRings     = 10                    // rings between two notifications that count as few
 	leadEvery    = 100 * time.Millisecond
-	leadSooner   = 20 * time.Millisecond // both for the leader, which looks by itself while tasks wait
+	leadSooner   = 20 * time.Millisecond // both for the leader, which polls while tasks wait
 	notifyWithin = 5 * time.Second
 	toldWithin   = time.Second // how long close waits
 )
 
-// ringing holds back notifications that come too often.
+// ringing limits how often notifications are sent.
 type ringing struct {
 	mu     sync.Mutex
 	names  map[string]*rung // by the names of queues, and of bells for the leader
@@ -77,8 +77,8 @@ func (b *ringing) of(name string) *rung {
 	return r
 }
 
-// ring tells listeners that queues may have got tasks, or tells the leader about such tasks, soon and not
-// too often. It does not block the caller.
+// ring notifies listeners that queues may have new tasks, or the leader of such tasks, soon and not too often. It
+// does not block the caller.
 func (s *Store) ring(names ...string) {
 	if s.quiet {
 		return
@@ -91,7 +91,7 @@ func (s *Store) ring(names ...string) {
 	for _, name := range names {
 		r := s.bell.of(name)
 		if bell.Leads(name) && s.leads() && s.near.bell.Ring(name) {
-			continue // nobody else has to hear it
+			continue // no other process needs it
 		}
 		r.rings++
 		if r.later {
@@ -107,7 +107,7 @@ func (s *Store) ring(names ...string) {
 	}
 }
 
-// notify sends one notification. Nobody relies on it, so it ignores the error.
+// notify sends one notification. Nothing relies on it, so it ignores the error.
 func (s *Store) notify(name string, r *rung) {
 	s.bell.mu.Lock()
 	if many := r.rings > fewRings; many && time.Since(r.at) < r.every {
@@ -134,8 +134,8 @@ const (
 	latestCommit   = 5 * time.Millisecond
 )
 
-// learn corrects how long users' transactions are expected to last. A guess that was too early cost a claim that found
-// nothing. It corrects more than one that was not, so that about one guess in nine is too early.
+// learn corrects how long users' transactions are expected to last. A guess that was too early cost a claim that
+// found nothing. It is corrected by more than one that was not, so that about one guess in nine is too early.
 func (b *ringing) learn(early bool) {
 	last := cmp.Or(b.commit, commitsAfter[0])
 	if early {
@@ -153,8 +153,8 @@ func (b *ringing) commitAfter(try int) time.Duration {
 	return commitsAfter[try]
 }
 
-// ringAfter tells about tasks in a user's transaction several times, after the times in commitsAfter. A
-// notification inside the transaction would make all such transactions of the server commit one after the other.
+// ringAfter announces tasks in a user's transaction several times, after the times in commitsAfter. A notification
+// inside the transaction would make all such transactions of the server commit one after the other.
 func (s *Store) ringAfter(n *news) {
 	if s.quiet {
 		return

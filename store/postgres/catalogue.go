@@ -14,12 +14,12 @@ import (
 const (
 	catalogueLeast = 5000        // the fewest rows of the log for which entries are written
 	catalogueRows  = 10000       // rows of the log in one statement, about
-	catalogueLook  = 2000        // entries that one statement looks at
+	catalogueLook  = 2000        // entries that one statement reads
 	catalogueTime  = time.Second // after this time the rest is left to the next round
 )
 
-// catalogue adds entries for new rows of the log to the catalogue, which searches by
-// kind, queue, tag, state or time use.
+// catalogue adds entries for new rows of the log to the catalogue, an index for searches by kind, queue, tag,
+// state or time.
 func (s *Store) catalogue(ctx context.Context, term int64) error {
 	for begun, more := time.Now(), true; more && time.Since(begun) < catalogueTime; {
 		var err error
@@ -31,7 +31,7 @@ func (s *Store) catalogue(ctx context.Context, term int64) error {
 }
 
 // catalogueNext adds entries for about the given number of rows, if there are at least least new ones. It reports
-// whether there is more to do.
+// whether more are left.
 func (s *Store) catalogueNext(ctx context.Context, term int64, least, rows int) (more bool, err error) {
 	err = s.write(ctx, s.inOrder(s.do("hold_lead", term), s.do("catalogue", least, rows).into(func(raw [][]byte) error {
 		more = raw[0][0] != 0
@@ -40,9 +40,8 @@ func (s *Store) catalogueNext(ctx context.Context, term int64, least, rows int) 
 	return more, err
 }
 
-// lookLog looks at the end of the log, and at the newest entries of the catalogue. It
-// reports known as false if the leader has not written the catalogue for long, or if
-// too many entries reach above the cursor.
+// lookLog searches the end of the log, and the newest entries of the catalogue. It returns known as false if the
+// leader has not written the catalogue for long, or if too many entries reach above the cursor.
 func (s *Store) lookLog(
 	ctx context.Context, f *store.Filter, rows, most int,
 ) (ids []store.ID, end store.ID, known bool, err error) {
@@ -54,7 +53,7 @@ func (s *Store) lookLog(
 	entries := s.lookEntries(f, &c)
 	c.list = nil
 	c.of(&store.Filter{Kinds: f.Kinds, Tags: f.Tags, Tenants: f.Tenants, From: f.From, Until: f.Until})
-	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1)           // an entry says nothing else
+	sure := len(f.Tags) == 0 && len(c.list) == min(len(f.Kinds), 1)           // an entry has no other fields
 	inTail, inEntry, each := c, c, "\n       order by u.id desc limit {most}" // the ids of an entry are in order
 	if claimed, unclaimed := claims(f.States); claimed != unclaimed {
 		sure = false
@@ -63,8 +62,8 @@ func (s *Store) lookLog(
 	}
 	rest, rows := "", 4*rows
 	if !sure {
-		each, rows = "", rows/2 // because each id is looked up
-		// The ids are looked up one after the other, until there are enough.
+		each, rows = "", rows/2 // because each id is a lookup
+		// The ids are looked up one by one, until there are enough.
 		rest = "\n   " + strings.ReplaceAll(strings.TrimSpace(s.sql["look_entry"]), "{where}", inEntry.text())
 	}
 	before, cursor := "", "'"+highestID+"'"

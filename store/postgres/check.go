@@ -80,7 +80,7 @@ func (s *Store) checkServer(ctx context.Context) (warnings []string, err error) 
 	return warnings, nil
 }
 
-// checkPath warns about schemas in which anybody could plant functions.
+// checkPath warns about schemas in which other roles could create functions.
 func (s *Store) checkPath(ctx context.Context) (warnings []string, err error) {
 	var open string
 	if err := s.scan(ctx, "open_schemas", []any{&open}); err != nil {
@@ -117,8 +117,8 @@ func (s *Store) checkSchema(ctx context.Context) error {
 	return nil
 }
 
-// checkOldest fails if the tables are too new for a program that knows them up to the given
-// version.
+// checkOldest fails if the tables are too new for a program that knows versions up to the
+// given one.
 func (s *Store) checkOldest(ctx context.Context, version int64) error {
 	var oldest int64
 	if err := s.scan(ctx, "oldest_program", []any{&oldest}); err != nil {

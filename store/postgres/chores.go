@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Chores say what the leader has to do in a ledger.
+// Chores say what work a ledger has for the leader.
 type Chores struct {
 	Leads  bool          // the term is valid there
 	Now    time.Time     // by the server's clock
 	Next   time.Duration // until the next waiting task is due; negative if none waits
-	Doubts bool          // Admit has needs to look at
+	Doubts bool          // Admit has doubts to settle
 	Turns  bool          // tasks run in turns
-	Rescue bool          // a worker may have died, or it is time to look at all leases
+	Rescue bool          // a worker may have died, or it is time to check all leases
 	Far    bool          // tasks need tasks of another ledger, or letters wait
 	Moved  int64         // as in store.Chores
 
@@ -45,9 +45,9 @@ func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string
 	return told, nil
 }
 
-// ChoresOf looks at several engines on one pool in one statement, so that an idle one need not be
-// asked for each chore. It renews the term in the first one, unless the candidate's TTL is 0. Letters names the
-// queue whose waiting tasks are letters to other ledgers; it is empty if there are no other ledgers.
+// ChoresOf reads the chores of several engines on one pool in one statement, so that an idle one need not be
+// queried for each chore. It renews the term in the first one, unless the candidate's TTL is 0. Letters names
+// the queue whose waiting tasks are letters to other ledgers; it is empty if there are no other ledgers.
 func ChoresOf(
 	ctx context.Context, by store.Candidate, all []*Store, letters string, kinds ...string,
 ) ([]Chores, error) {

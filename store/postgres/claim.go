@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Claim implements store.Leaser. It calls the function claim. If it asks for one task, which is
-// likely to be where the last one was, it calls the shorter procedure exchange.
+// Claim implements store.Leaser. It calls the function claim. If it requests one task, which is
+// likely to be in the lane of the last one, it calls the shorter procedure exchange.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	s.claims.Add(1)
 	if err := s.mayWork(ctx); err != nil {
@@ -48,11 +48,11 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	return c.tasks, nil
 }
 
-// fewQueues is the most queues for which a claim uses claim_sparse. With more queues, the function
-// claim itself skips those that have nothing.
+// fewQueues is the maximum number of queues for which a claim uses claim_sparse. With more queues,
+// the function claim itself skips those without tasks.
 const fewQueues = 4
 
-// ask is what a claim asks for, as the functions in the database take it.
+// ask is a claim request, as the functions in the database take it.
 type ask struct {
 	*store.ClaimRequest
 	queues []int64          // the first lane of each queue
@@ -88,7 +88,7 @@ func (a *ask) queuesOf(lanes []byte) (queues []string) {
 	return queues
 }
 
-// lent fills in the fields that follow from a task's lane and the claim.
+// lent sets the fields that follow from a task's lane and the claim.
 func (a *ask) lent(t *store.Task, lane int64) {
 	t.Queue, t.Priority = a.names[lane>>16], priorityOf(lane)
 	t.State, t.Lease, t.Worker = store.Running, a.Token, a.Worker

@@ -14,14 +14,14 @@ type claimed struct {
 	tasks []store.Task
 	lanes []int64 // the lane of each task
 	full  bool    // some tasks have more than the minimum of columns
-	packs int32   // how many pieces of packs were read
-	about int     // how many tasks to expect
+	packs int32   // number of pieces of packs that were read
+	about int     // expected number of tasks
 
-	kind string // the last one, since most lists have few kinds
+	kind string // the last one, because most lists have few kinds
 	room []byte // a buffer for the args of several tasks
 }
 
-// read takes in one row.
+// read adds one row.
 func (c *claimed) read(raw [][]byte) error {
 	lane, ids, args := int64Of(raw[0]), idsIn(raw[2]), arrayOf(raw[4])
 	n, piece := ids.each.n, int32(0)
@@ -97,7 +97,7 @@ func (c *claimed) readLarge(id store.ID, args []byte) error {
 	return fmt.Errorf("args of a task that was not claimed: %x", id)
 }
 
-// keep copies bytes, since raw is only valid until the next row.
+// keep copies bytes, because raw is only valid until the next row.
 func (c *claimed) keep(raw []byte) []byte {
 	const piece = 16 << 10
 	if len(raw) > piece/8 {

@@ -15,7 +15,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-const copyFrom = 64 // from so many tasks on, COPY is faster than an insert
+const copyFrom = 64 // from this number of tasks on, COPY is faster than an insert
 
 // The numbers of columns of a COPY: for tasks with the minimum of columns, for other tasks,
 // for packs, and for tasks that wait for their turn.
@@ -26,26 +26,26 @@ const (
 	copyLined = 11
 )
 
-// copy stores tasks that are plain, or that stand in line, by COPY. It takes one round trip, since the rows follow the
-// command without waiting for its answer.
+// copy stores tasks that are plain, or that wait for their turn, by COPY. It takes one round trip, because the rows
+// follow the command without waiting for its answer.
 func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask, have *survey) error {
 	s.trips.Add(1)
 	rows, name := rowsOf(tasks, have, s.packLeast)
 	defer rows.close()
 	_, err := c.Conn().PgConn().CopyFrom(ctx, rows, s.sql[name])
 	if err = translate(err); err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), err) // the driver may say only that its connection is closed
+		return fmt.Errorf("%w: %w", ctx.Err(), err) // the driver may report only a closed connection
 	}
 	return err
 }
 
-// copyRows are tasks in the binary format of COPY. The rows are made while they are read, so that
-// the server stores the first ones while the last are still being written.
+// copyRows are tasks in the binary format of COPY. The rows are encoded while they are read, so that the server
+// stores the first ones while the last are still being encoded.
 type copyRows struct {
 	mu      sync.Mutex // a read may outlast a COPY that failed
 	closed  bool
-	tasks   []store.NewTask // tasks whose rows are not made yet
-	columns byte            // of each row; 0 once everything is made
+	tasks   []store.NewTask // tasks whose rows are not encoded yet
+	columns byte            // of each row; 0 once everything is encoded
 	least   int
 	lanes   lanes
 	made    []byte // bytes of rows; those from at on are not read yet
@@ -72,10 +72,10 @@ func rowsOf(tasks []store.NewTask, have *survey, least int) (*copyRows, string) 
 // mostKept is the size of the largest buffer that is reused.
 const mostKept = 1 << 20
 
-// buffers holds the buffers in which rows are made.
+// buffers holds the buffers for encoding rows.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// errClosed ends a COPY that nobody waits for any more. With io.EOF it would be completed.
+// errClosed aborts a COPY that is no longer needed. With io.EOF it would be completed.
 var errClosed = errors.New("the rows are closed")
 
 // Read implements io.Reader.
@@ -106,8 +106,8 @@ func (r *copyRows) close() {
 	}
 }
 
-// more makes the rows of the next run of tasks, and after the last run the end marker. It
-// reports false if everything has been made.
+// more encodes the rows of the next run of tasks, and after the last run the end marker. It reports false if
+// everything has been encoded.
 func (r *copyRows) more() bool {
 	if r.at, r.made = 0, r.made[:0]; r.columns == 0 {
 		return false

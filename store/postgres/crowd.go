@@ -13,21 +13,20 @@ import (
 )
 
 const (
-	crowdEvery  = 20 * time.Second // for how long the list of a queue's workers is trusted
+	crowdEvery  = 20 * time.Second // how long the list of a queue's workers is used
 	mostCounted = 50               // workers of a queue
 	mostAsked   = 50               // queues of one look
 
-	// When workers hear of a task, the first looks for it at once, the second after courtesy, and each further one
-	// after twice the time of the one before, up to longestCourtesy.
+	// When workers are notified of a task, the first claims at once, the second after courtesy, and each further one
+	// after twice the time of the previous one, up to longestCourtesy.
 	courtesy        = 3 * time.Millisecond
 	longestCourtesy = 60 * time.Millisecond
-	// turnOfFirst is how long one worker stays the first. Processes on machines whose clocks differ by more do not
-	// agree which one it is.
+	// turnOfFirst is how long one worker stays the first. Processes whose clocks differ by more do not agree on it.
 	turnOfFirst = 25 * time.Millisecond
 )
 
-// crowd keeps workers that hear of a few tasks from looking for them at the same moment. The
-// first one takes them, and the others find that out at a lower cost.
+// crowd keeps workers that are notified of a few tasks from claiming at the same moment. The first one takes the
+// tasks, and the others find that out at a lower cost.
 type crowd struct {
 	s    *Store
 	wake func(name string)
@@ -42,8 +41,8 @@ type pendingWake struct {
 }
 
 // tell calls wake at once for the bells of the leader, and for a queue if a worker of this process is its only or its
-// first one. Otherwise it calls wake a moment later. If no worker of this process takes from a queue, tell also calls
-// wake at once. It does not ask for the workers of such queues, since there may be many, and wake ignores them.
+// first one. Otherwise it calls wake a moment later. If no worker of this process claims from a queue, tell also
+// calls wake at once. It does not read the workers of such queues, because there may be many, and wake ignores them.
 func (c *crowd) tell(queue string) {
 	var wait time.Duration
 	now := time.Now()
@@ -76,7 +75,7 @@ func (c *crowd) tellNow(queue string) {
 	c.wake(queue)
 }
 
-// courtesyOf returns how long the worker in a place lets others go first.
+// courtesyOf returns how long a worker waits for others, given its place.
 func courtesyOf(place int) time.Duration {
 	if place == 0 {
 		return 0
@@ -122,8 +121,8 @@ type counted struct {
 	at      time.Time
 }
 
-// workersOf returns the workers that take from a queue, as far as is known. Looks bring the list. If there has been no
-// look for a while, workersOf asks for it in the background.
+// workersOf returns the workers that claim from a queue, as far as known. Look updates the list. If it has not run
+// for a while, workersOf reads the list in the background.
 func (s *Store) workersOf(queue string) []store.ID {
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()
@@ -156,7 +155,7 @@ func (s *Store) countWorkers(queue string) {
 	ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 	defer cancel()
 	queues := []string{queue}
-	_ = s.query(ctx, "look_at", func(raw [][]byte) error { // nobody relies on it
+	_ = s.query(ctx, "look_at", func(raw [][]byte) error { // nothing relies on it
 		s.workers.take(queues, raw[7])
 		return nil
 	}, nil, nil, queues, mostCounted)
@@ -174,7 +173,7 @@ func (c *counts) old(queues []string) (old []string) {
 	return old
 }
 
-// take stores the workers that a look has found.
+// take stores the workers that Look has read.
 func (c *counts) take(queues []string, workers []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,8 +25,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	return edited, err
 }
 
-// edit changes tasks in one transaction. If that waits too long for a lock,
-// edit changes the halves one after the other. It returns a single task as held.
+// edit changes tasks in one transaction. If that waits too long for a lock, edit changes the
+// halves one after the other. A single task is returned as held.
 func (s *Store) edit(ctx context.Context, e store.Edit) (edited []store.Edited, held []store.ID, err error) {
 	edited, err = s.editOnce(ctx, e)
 	switch {

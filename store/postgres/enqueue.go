@@ -37,14 +37,14 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	return results, nil
 }
 
-// survey is what the engine has to know about the tasks of a call. One pass collects it: a long
-// list does not fit into the processor's caches, so that each pass costs as much as writing it.
+// survey is what the engine has to know about the tasks of a call. It is collected in one pass: a long list does not
+// fit into the processor's caches, so each pass costs as much as writing it.
 type survey struct {
 	lanes  []int64 // in the order of the tasks; mostly one
 	queues []string
 	plain  bool          // all go straight into the log, and have no rare fields
 	ready  bool          // all may run as soon as they are stored
-	lined  bool          // all go straight into line for their turn, and have no other rare fields
+	lined  bool          // all wait only for their turn, and have no other rare fields
 	now    bool          // some may be claimed at once, or promptly
 	turn   bool          // some wait for their turn, and for no time
 	due    time.Duration // until the first of those that wait for a time is due
@@ -78,7 +78,7 @@ func surveyOf(tasks []store.NewTask) *survey {
 	return s
 }
 
-// ringFor tells listeners about tasks.
+// ringFor notifies listeners of tasks.
 func (s *Store) ringFor(have *survey) { s.ring(have.rings()...) }
 
 // rings returns the names to ring for: the queues of tasks, and bells for the leader. A grant rings for the queues of
@@ -104,8 +104,7 @@ func dueIn(t *store.NewTask) time.Duration {
 	return max(t.Delay, time.Until(t.RunAt))
 }
 
-// commit stores tasks in a transaction of their own. If it gets no answer, it
-// finds out whether they are stored.
+// commit stores tasks in a transaction of their own. If the answer is lost, it finds out whether they are stored.
 func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey) ([]store.Enqueued, error) {
 	c, err := s.pool.Acquire(ctx)
 	if err != nil {
@@ -199,12 +198,12 @@ func (s *Store) nameLanes(ctx context.Context, c session, have *survey, committe
 	return nil
 }
 
-// learnAfter is the time between naming lanes in a user's transaction and looking up whether they have names. By then
-// most such transactions have committed.
+// learnAfter is the time between naming lanes in a user's transaction and looking up whether they have names. Most
+// such transactions have committed by then.
 const learnAfter = 100 * time.Millisecond
 
 // learnNames finds out in the background which lanes have committed names, so that the next transaction need not name
-// them. One such lookup is under way at a time.
+// them. Only one such lookup is in progress at a time.
 func (s *Store) learnNames(lanes []int64) {
 	if !s.known.learns.CompareAndSwap(false, true) {
 		return
@@ -213,7 +212,7 @@ func (s *Store) learnNames(lanes []int64) {
 		defer s.known.learns.Store(false)
 		ctx, cancel := context.WithTimeout(context.Background(), notifyWithin)
 		defer cancel()
-		_ = s.query(ctx, "named_lanes", func(raw [][]byte) error { // errors do no harm
+		_ = s.query(ctx, "named_lanes", func(raw [][]byte) error { // errors are harmless
 			s.known.lanes.Store(int64Of(raw[0]), string(raw[1]))
 			return nil
 		}, lanes)

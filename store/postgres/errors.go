@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// errRolledBack marks a transaction that the database rolled back because of
-// others (deadlock, serialization failure). It may be tried again at once.
+// errRolledBack marks a transaction that the database rolled back because of others (deadlock, serialization
+// failure). It may be retried at once.
 var errRolledBack = errors.New("rolled back because of a concurrent transaction")
 
 // errUnprepared is the error of a pooler that gives the session to another client after each transaction. Then a
@@ -48,8 +48,7 @@ var byCode = map[string]error{
 // constraint violations, and exceeded limits of the server.
 var unstorable = map[string]bool{"22": true, "23": true, "54": true}
 
-// translate wraps an error of the driver with the error of package store that it
-// stands for, if any.
+// translate wraps an error of the driver with the corresponding error of package store, if any.
 func translate(err error) error {
 	if err == nil {
 		return nil
@@ -79,8 +78,8 @@ func translate(err error) error {
 	return err
 }
 
-// neverStored reports whether the error proves that a transaction did not
-// commit, because the server refused it or was never asked.
+// neverStored reports whether the error proves that a transaction did not commit, because the server refused it
+// or never received it.
 func neverStored(err error) bool {
 	var said *pgconn.PgError
 	if errors.As(err, &said) {

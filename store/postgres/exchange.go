@@ -55,7 +55,7 @@ func (s *Store) oneByOne(ctx context.Context, o store.Outcome, r store.ClaimRequ
 // swap is a call of the procedure exchange.
 type swap struct {
 	ask    *ask
-	likely int64          // the lane that likely has the task; 0 if unknown
+	likely int64          // the lane that probably has the task; 0 if unknown
 	ended  *store.Outcome // nil if no attempt ended
 
 	tasks    []store.Task // none or one
@@ -90,7 +90,7 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 }
 
 // likely returns the lane that probably has the next task: the lane of the last claimed task, if
-// the claim asks for its queue alone. Otherwise it returns 0.
+// the claim requests only its queue. Otherwise it returns 0.
 func (s *Store) likely(a *ask) int64 {
 	lane := s.lane.Load()
 	if len(a.queues) != 1 || lane&^0xffff != a.queues[0] {

@@ -18,12 +18,12 @@ type Elsewhere struct {
 	ID    store.ID
 	State store.State // 0 if there is no such task; any unfinished state if it has not ended
 
-	// Announced says that no stored task needs it yet. The tasks that need it may be stored in
-	// the same transaction as it, so that it may not exist yet either.
+	// Announced says that no stored task needs it yet. The tasks that need it may be stored in the same transaction,
+	// so it may not exist yet either.
 	Announced bool
 }
 
-// farUnfinished is the number that stands in the table far for all states of a task that has not ended.
+// farUnfinished is the number in the table far for all states of a task that has not ended.
 const farUnfinished = 9
 
 func (e Elsewhere) number() int16 {
@@ -40,9 +40,9 @@ func stateElsewhere(number int16) store.State {
 	return store.State(number)
 }
 
-// Hear records the states of tasks that live in other ledgers, and tells the tasks that need
-// them. Before a task is enqueued or becomes pending, Hear must be called with the tasks that it
-// needs. A task that was never reported counts as one that does not exist.
+// Hear records the states of tasks in other ledgers, and applies them to the tasks that need these. Before a task is
+// enqueued or becomes pending, Hear must be called with the tasks that it needs. A task that was never reported
+// counts as one that does not exist.
 func (s *Store) Hear(ctx context.Context, all []Elsewhere) error {
 	ids, states := make(uuids, len(all)), make([]int16, len(all))
 	over, how := uuids{}, []int16{} // tasks that have ended or are gone
@@ -71,8 +71,8 @@ type Needs struct {
 	Mail bool // tasks of priority 0 in the queue that NeedsOf was given wait for their time
 }
 
-// NeedsOf returns the needs of engines on one server, in one trip. For each engine, these are the first ones after an
-// id, up to a limit.
+// NeedsOf returns the needs of engines on one server, in one round trip. For each engine, these are the first ones
+// after an id, up to a limit.
 func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, queue string) ([]Needs, error) {
 	needs, batch := make([]Needs, len(all)), pgx.Batch{}
 	batch.Queue(all[0].sql["pin"])
@@ -96,10 +96,9 @@ func NeedsOf(ctx context.Context, all []*Store, after []store.ID, limit int, que
 	return needs, nil
 }
 
-// Deliver stores tasks that another ledger sends, except those that it has sent before, whose
-// results are zero. It may be repeated for a week. If a user's transaction holds the key of a task for
-// longer than a tenth of a second, Deliver stores none of the tasks and returns a store.HeldError that
-// names them all.
+// Deliver stores tasks sent by another ledger, except those that were delivered before, whose results are zero. It
+// may be repeated for a week. If a user's transaction holds the key of a task for longer than a tenth of a second,
+// Deliver stores none of the tasks and returns a store.HeldError that names them all.
 func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []store.Enqueued, err error) {
 	err = s.repeat(ctx, func() error {
 		results, err = s.deliver(ctx, tasks)
@@ -118,7 +117,7 @@ func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []s
 	return results, nil
 }
 
-// briefly begins a transaction that waits for locks for a tenth of a second at most.
+// briefly begins a transaction that waits for locks for at most a tenth of a second.
 var briefly = pgx.TxOptions{BeginQuery: "begin; set local lock_timeout = '100ms'"}
 
 func (s *Store) deliver(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
@@ -177,9 +176,9 @@ func (s *Store) undelivered(ctx context.Context, tx pgx.Tx, tasks []store.NewTas
 	return fresh, places, nil
 }
 
-// EndProcess tells a process of the server to end, after its client has given it up, and reports whether it is gone. A
-// process of another role is left to end by itself. A process that did not begin before the given time is a different
-// one. Behind a pooler, processes are not known, and each counts as gone.
+// EndProcess terminates a process of the server whose client has given it up, and reports whether it has ended. A
+// process of another role cannot be terminated and has to end by itself. A process that did not begin before the
+// given time is a different one. Behind a pooler, processes are unknown, and each counts as ended.
 func (s *Store) EndProcess(ctx context.Context, process uint32, before time.Time) (gone bool, err error) {
 	err = s.own(ctx, func(c *pgxpool.Conn) error {
 		return c.QueryRow(ctx, s.sql["end_process"], int32(process), int32(c.Conn().PgConn().PID()), before).Scan(&gone)
@@ -190,8 +189,8 @@ func (s *Store) EndProcess(ctx context.Context, process uint32, before time.Time
 	return gone, nil
 }
 
-// Running identifies a database of a running server. Even if one server began as a copy of another, both were not
-// started in the same microsecond.
+// Running identifies a database of a running server. Even a server that began as a copy of another was not started in
+// the same microsecond.
 type Running struct {
 	Database string
 	Since    time.Time
@@ -211,7 +210,7 @@ func (s *Store) Running(ctx context.Context) (r Running, err error) {
 	return r, nil
 }
 
-// Writable fails with store.ErrReadOnly if nobody can write, as on a standby or a server that is set to read-only.
+// Writable fails with store.ErrReadOnly on a standby or a server that is set to read-only.
 func (s *Store) Writable(ctx context.Context) error {
 	var readOnly bool
 	if err := s.noted(translate(s.scan(ctx, "read_only", []any{&readOnly}))); err != nil {
@@ -236,8 +235,7 @@ func (s *Store) InFlight(ctx context.Context) (oldest, next int64, err error) {
 	return oldest, next, nil
 }
 
-// Prepared returns the names of the prepared transactions in the database. Others decide how these
-// end.
+// Prepared returns the names of the prepared transactions in the database. Their outcome is decided elsewhere.
 func (s *Store) Prepared(ctx context.Context) (names []string, err error) {
 	err = s.query(ctx, "prepared", func(raw [][]byte) error {
 		names = append(names, string(raw[0]))

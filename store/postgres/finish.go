@@ -13,8 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Finish implements store.Leaser. Outcomes that bring more than the end of their
-// attempt are written separately.
+// Finish implements store.Leaser. Outcomes with more than the end of their attempt are written separately.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	if err := s.mayWork(ctx); err != nil {
 		return nil, fmt.Errorf("finish: %w", err)
@@ -33,7 +32,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	return e.lost, err
 }
 
-// ending is what a call of Finish has done so far.
+// ending is the progress of a call of Finish.
 type ending struct {
 	s          *Store
 	lost, held []store.ID
@@ -47,7 +46,7 @@ func (e *ending) hold(outcomes []*store.Outcome) {
 	}
 }
 
-// fail notes why outcomes were not written. They are to be tried again, as if they were held.
+// fail records why outcomes were not written. They are retried like held ones.
 func (e *ending) fail(outcomes []*store.Outcome, why error) {
 	e.failed = why
 	e.hold(outcomes)
@@ -138,11 +137,11 @@ func (e *ending) flush(ctx context.Context, rest []*store.Outcome) {
 		e.lost, e.held = append(e.lost, lost...), append(e.held, held...)
 		rest = slices.DeleteFunc(rest, func(o *store.Outcome) bool { return gone[attempt{o.Task.ID, o.Task.Lease}] })
 	}
-	e.hold(rest) // none, unless others have failed
+	e.hold(rest) // empty, unless others have failed
 }
 
-// callOf returns the statement that writes a flush, its parameters, and what the outcomes bring, or nil if they bring
-// nothing.
+// callOf returns the statement that writes a flush, its parameters, and the extras of the outcomes, or nil if there
+// are none.
 func (s *Store) callOf(
 	ctx context.Context, f *flush, outcomes []*store.Outcome,
 ) (name string, args []any, x *extras, err error) {
@@ -176,7 +175,7 @@ func (s *Store) callOf(
 	return name, args, x, nil
 }
 
-// ringDue tells the leader about tasks that will soon be tried again.
+// ringDue notifies the leader of tasks that will soon be retried.
 func (s *Store) ringDue(outcomes []*store.Outcome) {
 	first := store.Soon
 	for _, o := range outcomes {
@@ -197,8 +196,8 @@ func idsOfAll(outcomes []*store.Outcome) uuids {
 	return ids
 }
 
-// flushApart writes each half of a batch separately, because some of the batch is held or
-// brings tasks that have to be dropped. A single outcome is held.
+// flushApart writes each half of a batch separately, because some outcomes are held or have tasks that must be
+// dropped. A single outcome is held.
 func (e *ending) flushApart(ctx context.Context, outcomes []*store.Outcome) {
 	if len(outcomes) == 1 {
 		e.hold(outcomes)
@@ -310,8 +309,8 @@ func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outco
 	return lost, translate(tx.exec(ctx, s.sql["add_notes"], n.ids, n.progress, n.outputs, n.logs))
 }
 
-// finishOne ends one attempt in an open transaction. It reports false if the attempt is lost. It returns what to ring
-// for, if there is anything.
+// finishOne ends one attempt in an open transaction. It reports false if the attempt is lost. It returns the names to
+// ring for.
 func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (done bool, name string, err error) {
 	sums := newStats()
 	sums.count(o)

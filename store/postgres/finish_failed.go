@@ -6,8 +6,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// finishFailed ends a single attempt whose task is to be tried again, by plain statements in one trip. It reports
-// false, and has written nothing, if the function finish has to look closer.
+// finishFailed ends a single attempt whose task is to be retried, by plain statements in one round trip. It
+// reports false, and has written nothing, if the function finish is needed.
 func (s *Store) finishFailed(ctx context.Context, f *flush) (done bool, err error) {
 	if len(f.firsts) != 1 || f.counts != nil || len(f.odds) != 1 {
 		return false, nil

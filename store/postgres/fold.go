@@ -27,8 +27,8 @@ type foldKey struct {
 	minutes int
 }
 
-// foldStats sums up the statistics of flushes, so that a reader does not read a row for
-// each flush. It leaves out rows that cannot be read, and returns an error for them.
+// foldStats sums up the statistics of flushes, so that readers need not read a row for each
+// flush. It skips rows that cannot be read, and returns an error for them.
 func (s *Store) foldStats(ctx context.Context, term int64) error {
 	var damaged damage
 	for begun := time.Now(); time.Since(begun) < foldTime; {

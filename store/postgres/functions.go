@@ -16,14 +16,13 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// The functions belong to the program that calls them. They are installed in a schema of
-// their own, which is named after their text. So programs of several versions can work on
-// the same tables side by side.
+// The functions belong to the program that calls them. They are installed in a schema of their own, which is named
+// after their text. So programs of several versions can use the same tables at the same time.
 //
 //go:embed functions/*.sql
 var functionFiles embed.FS
 
-// functionText returns the text of all functions, in which tusk_fn stands for their schema.
+// functionText returns the text of all functions, with tusk_fn in place of their schema.
 var functionText = sync.OnceValue(func() string {
 	return strings.Join(migrate.Texts(functionFiles, "functions/*.sql"), "")
 })
@@ -40,8 +39,8 @@ func (s *Store) dropPrograms(ctx context.Context, term int64) error {
 	return unlessBusy(s.exec(ctx, "drop_programs", term, migrate.DropAfter))
 }
 
-// seen records from time to time that this program runs, so that its functions are kept. A failure does no harm: it is
-// tried again long before they would be dropped.
+// seen records from time to time that this program runs, so that its functions are kept. A failure is harmless: it is
+// retried long before they would be dropped.
 func (s *Store) seen(ctx context.Context, c *pgxpool.Conn) {
 	now, due := time.Now(), s.seenDue.Load()
 	if now.UnixNano() >= due && s.seenDue.CompareAndSwap(due, now.Add(migrate.SeenEvery).UnixNano()) {
@@ -49,7 +48,7 @@ func (s *Store) seen(ctx context.Context, c *pgxpool.Conn) {
 	}
 }
 
-// seenApart is seen on a connection of the engine's own, for which the caller does not wait.
+// seenApart is seen on a connection of the engine's own. The caller does not wait for it.
 func (s *Store) seenApart() {
 	if time.Now().UnixNano() < s.seenDue.Load() || !s.apart.CompareAndSwap(false, true) {
 		return
@@ -156,8 +155,8 @@ func (s *Store) uninstall(ctx context.Context, db *sql.DB, version int64) (own b
 	return own, nil
 }
 
-// inTurn runs do in a transaction while all other processes that migrate wait. It tries again
-// after a deadlock with workers, which lock in another order, and after a lock timeout.
+// inTurn runs do in a transaction while all other processes that migrate wait. It retries after a deadlock with
+// workers, which lock in another order, and after a lock timeout.
 func (s *Store) inTurn(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
 	return patiently(ctx, func() error {
 		return s.repeat(ctx, func() error { return translate(s.onceInTurn(ctx, db, do)) })

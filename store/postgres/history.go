@@ -10,8 +10,8 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// Follow implements store.Historian. Nothing is stored for readers: they read ends from the
-// ledger, up to the oldest transaction that is still open.
+// Follow implements store.Historian. Nothing is stored for readers: ends are read from the
+// ledger, up to the oldest open transaction.
 func (s *Store) Follow(ctx context.Context, _ bool) (cursor string, err error) {
 	err = s.query(ctx, "follow", func(raw [][]byte) error {
 		cursor = string(raw[0])

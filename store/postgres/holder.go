@@ -9,10 +9,10 @@ import (
 )
 
 // holdersFor is how long holders are remembered. After a failover, the database may lack the last turns that this
-// process knows of.
+// process has read.
 const holdersFor = 10 * time.Second
 
-// holders are the tasks that have their turn, as of a snapshot. The next look reads only what has been added since.
+// holders are the tasks that have their turn, as of a snapshot. The next round reads only what was added since.
 type holders struct {
 	mu    sync.Mutex
 	began time.Time
@@ -21,8 +21,8 @@ type holders struct {
 	tasks map[store.ID]holder
 	held  map[turnGroup]int64
 	last  int64 // the highest row that was read
-	rows  int   // the number of rows that were read besides the sum
-	many  bool  // many tasks were in line at the last look, so only the first of each group are read
+	rows  int   // the number of rows that were read in addition to the sum
+	many  bool  // many tasks were waiting in the last round, so only the first of each group are read
 }
 
 // holder is a task that has its turn, and the row of the table that gave it. For tasks of a sum the row is 0.
@@ -38,8 +38,8 @@ func (g turnGroup) compare(other turnGroup) int {
 		cmp.Compare(g.partition, other.partition))
 }
 
-// since returns the step that reads what has been added since the last look. The caller holds the lock. After an error
-// it must call forget, because the database may have been unavailable.
+// since returns the step that reads what was added since the last round. The caller holds the lock. After an error it
+// must call forget, because the database may have been unavailable.
 func (h *holders) since(s *Store) step {
 	if h.seen == nil || time.Since(h.began) > s.holdersFor {
 		h.forget()

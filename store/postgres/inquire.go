@@ -30,12 +30,12 @@ func (e *Unanswered) Error() string { return e.err.Error() }
 func (e *Unanswered) Unwrap() error { return e.err }
 
 // cancelled is how long an abandoned connection stays open so that its statement can be cancelled. A pooler does not
-// cancel the statement of a connection that is closed.
+// cancel the statement of a closed connection.
 const cancelled = 2 * time.Second
 
-// abandon resets a connection that was given up, after a moment. This drops the data that the kernel has not sent yet.
-// After an ordinary close, the kernel would go on sending it for minutes, and the tasks might be stored after inquire
-// has found that they were not.
+// abandon resets a connection that was given up, after a moment. This drops the data that the kernel has not sent
+// yet. After an ordinary close, the kernel would keep sending it for minutes, and the tasks might be stored after
+// inquire has found that they were not.
 func abandon(c *pgx.Conn) {
 	if !c.IsClosed() {
 		return
@@ -52,14 +52,12 @@ func abandon(c *pgx.Conn) {
 	}
 }
 
-// inquire finds out what became of an enqueue that was not answered: either its
-// tasks are stored, or the server's process that should have stored them has ended
-// without doing so. While neither is certain, it asks again for a while. After that
-// it returns lost, since the result stays unknown.
+// inquire finds out the result of an enqueue without an answer: either its tasks are stored, or the server's process
+// that should have stored them has ended without doing so. While neither is certain, it retries for a while. After
+// that it returns lost, because the result stays unknown.
 //
-// It looks for the ids of tasks, because the id of the transaction is not reliable:
-// a server that crashed, or its successor, gives out again the ids of transactions
-// that never reached the disk.
+// It looks for the ids of tasks, because the id of the transaction is not reliable: a server that crashed, or its
+// successor, reuses the ids of transactions that never reached the disk.
 func (s *Store) inquire(
 	ctx context.Context, backend uint32, tasks []store.NewTask, lost error,
 ) ([]store.Enqueued, error) {

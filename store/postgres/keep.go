@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	rescueAll = 5 * time.Second // between two looks at all leases for dead workers, if none is known to have died
-	// Subtracted if leases are looked at anyway, so that the ledgers of a server become due together.
+	rescueAll = 5 * time.Second // between two checks of all leases for dead workers, if none is known to have died
+	// Subtracted if leases are read anyway, so that the ledgers of a server become due together.
 	rescueSlack = time.Second
 )
 
-// pruneLooks is how many flushes, and how many dead tasks, one call of Prune looks at. In front of those that are due
-// there may be any number that a queue keeps for longer, so the next call continues behind them.
+// pruneLooks is how many flushes, and how many dead tasks, one call of Prune reads. Any number that a queue keeps for
+// longer may precede those that are due, so the next call continues after them.
 const pruneLooks = 100_000
 
 // forgetAfter is how long a dead worker is remembered, so that one that was
@@ -147,7 +147,7 @@ func (r *retentions) classes() map[int64]string {
 	return classes
 }
 
-// classify records the classes of queues. Segments that are made from now on have a part for each class.
+// classify records the classes of queues. New segments have a part for each class.
 func (s *Store) classify(ctx context.Context, term int64, classes map[int64]string) error {
 	queues := slices.Sorted(maps.Keys(classes))
 	names := make([]string, len(queues))
@@ -160,14 +160,14 @@ func (s *Store) classify(ctx context.Context, term int64, classes map[int64]stri
 // kept returns a retention in microseconds. It rounds up because zero means forever.
 func kept(d time.Duration) int64 { return int64((max(d, 0) + time.Microsecond - 1) / time.Microsecond) }
 
-// lookout remembers when a look at all leases found none of a dead worker.
+// lookout remembers when a check of all leases found none of a dead worker.
 type lookout struct {
 	mu   sync.Mutex
-	term int64 // of the leader that looked; 0 if none
+	term int64 // of the leader that checked; 0 if none
 	at   time.Time
 }
 
-// due reports whether a leader should look at all leases, because it has not done so for the given time.
+// due reports whether a leader should check all leases, because it has not done so for the given time.
 func (l *lookout) due(term int64, after time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,20 +10,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// known is what the engine remembers about the database, to avoid asking each time. The engine
-// forgets it with every new connection, and after the database was unavailable: the address may
-// belong to another server by then, which lacks the last moments of the one before.
+// known is what the engine remembers about the database to save queries. The engine forgets it
+// with every new connection, and after the database was unavailable: the address may then
+// belong to another server, which lacks the latest writes of the previous one.
 type known struct {
 	mark  string   // marks connections that meet has seen
 	lanes sync.Map // lanes (int64) that have a name
 
-	learns atomic.Bool // learnNames is under way
+	learns atomic.Bool // learnNames is running
 
 	mu     sync.Mutex
 	named  time.Time // since when lanes are remembered
-	home   time.Time // when the tables were last known to be made on this server
+	home   time.Time // when the tables were last known to belong to this server
 	works  bool      // the engine's role is known to have the privileges that it needs to work
-	looked time.Time // when maintenance last looked for lanes without a name
+	looked time.Time // when maintenance last searched for lanes without a name
 }
 
 func (k *known) forget() {
@@ -82,7 +82,7 @@ func (k *known) setHome(works bool) {
 	k.home, k.works = time.Now(), works
 }
 
-// look reports whether it is time to look for lanes without a name.
+// look reports whether it is time to search for lanes without a name.
 func (k *known) look() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -99,7 +99,7 @@ const (
 )
 
 // nameLost gives the names of their queues back to lanes that hold tasks and have lost their
-// names in a failover or a restore. No claim would look at these lanes otherwise.
+// names in a failover or a restore. Otherwise no claim would read these lanes.
 func (s *Store) nameLost(ctx context.Context, term int64) error {
 	if !s.known.look() {
 		return nil

@@ -17,7 +17,7 @@ import (
 
 const (
 	listenWithin = 5 * time.Second
-	pingEvery    = 15 * time.Second // of silence, before the listener checks that it still hears
+	pingEvery    = 15 * time.Second // of silence, before the listener checks that notifications still arrive
 	pingWithin   = 5 * time.Second  // limit for the ping, and then for its arrival
 )
 
@@ -32,10 +32,10 @@ var errDeaf = errors.New("notifications do not arrive, as behind a pooler in tra
 // Prompt implements store.Prompter.
 func (s *Store) Prompt() bool { return s.hearing.Load() > 0 }
 
-// Listen implements store.Notifier, on a connection of its own. It sends a ping
-// whenever it has heard nothing for a while, because a connection can be alive and deaf.
-// Notifications are sent after the commit: at once, and then at most every 3 to 20 ms for a queue and process, or every
-// 20 to 100 ms for the leader. None is sent for tasks that workers of the same process take; see near.
+// Listen implements store.Notifier, on a connection of its own. It sends itself a ping whenever it has received
+// nothing for a while, because notifications may fail to arrive on a live connection. Notifications are sent after
+// the commit: at once, and then at most every 3 to 20 ms for a queue and process, or every 20 to 100 ms for the
+// leader. None is sent for tasks that workers of the same process take; see near.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return ListenAll(ctx, []*Store{s}, func(_ int, h store.Hint) { wake(h) })
 }
@@ -90,11 +90,11 @@ func (l *listener) start(ctx context.Context) (*pgx.Conn, error) {
 
 func (s *Store) channel() string { return s.schema + "_wake" }
 
-// hear passes notifications on until they stop arriving. Any notification shows that it
-// hears. The first one wakes all engines, because earlier ones may have been missed.
+// hear passes on notifications until they stop arriving. Any notification proves that they arrive. The first one
+// wakes all engines, because earlier ones may have been missed.
 //
-// Every listener hears each ping. So listeners do not send their pings at the same time,
-// and one that has heard another's ping sends none.
+// Every listener receives each ping. So listeners do not send their pings at the same time, and one that has received
+// another's ping sends none.
 func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 	first := l.all[0]
 	ping := pingPrefix + store.NewToken().String()
@@ -136,8 +136,8 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 
 const pingPrefix = "\x01" // no queue's name contains it
 
-// ping sends a notification from another session, since behind a pooler a session may
-// hear only its own notifications. The other session may have died silently, too.
+// ping sends a notification from another session, because behind a pooler a session may receive only its own
+// notifications. The other session may have died silently, too.
 func (s *Store) ping(ctx context.Context, ping string) error {
 	within, cancel := context.WithTimeout(ctx, s.pingWithin)
 	defer cancel()

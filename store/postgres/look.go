@@ -21,13 +21,13 @@ const (
 
 var forever = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// lookFound is what a look at a table has found.
+// lookFound is the result of searching a table.
 type lookFound struct {
 	ids []store.ID // of rows that may match
-	end store.ID   // down to which it has looked; zero if it has looked at all
+	end store.ID   // the id down to which it has searched; zero if it has searched all
 }
 
-// lookInto looks, in one statement, at the newest rows that an index finds in each table.
+// lookInto searches, in one statement, the newest rows that an index finds in each table.
 func (s *Store) lookInto(
 	ctx context.Context, f *store.Filter, tables []*lookTable, rows, most int,
 ) ([]lookFound, error) {
@@ -52,7 +52,7 @@ func (s *Store) lookInto(
 	return found, err
 }
 
-// lookText returns SQL that looks at one table, and the most rows that it looks at.
+// lookText returns SQL that searches one table, and the maximum number of rows that it reads.
 func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, most int) (text string, limit int) {
 	rest := *f
 	rest.Key, rest.Fingerprint, rest.Workflow, rest.Before = "", "", store.ID{}, store.ID{}
@@ -75,8 +75,8 @@ func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, mos
 		strconv.Itoa(lookRows), "{most}", strconv.Itoa(most)).Replace(text), rows
 }
 
-// lookFrom chooses the index. It returns SQL that reads rows, newest first, SQL that goes
-// before it, and the most rows that it reads.
+// lookFrom chooses the index. It returns SQL that reads rows, newest first, SQL that must precede it, and the
+// maximum number of rows that it reads.
 func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, most int) (from, few string, limit int) {
 	tenant := len(f.Tenants) == 1 && f.Tenants[0] != ""
 	if t.name == "log" && !exact(f) && !tenant {
@@ -140,21 +140,21 @@ func (s *Store) lookFrom(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	return from, few, rows
 }
 
-// lookFew returns SQL that looks at the tasks that tags or a time find if they are few, and otherwise at all.
+// lookFew returns SQL that searches the tasks that tags or a time find if they are few, and otherwise all.
 func (s *Store) lookFew(f *store.Filter, c *conditions, all string) (from, few string) {
 	few = strings.NewReplacer("{tags}", c.arg(f.Tags), "{since}", c.arg(lower(f.From)), "{until}",
 		c.arg(cmp.Or(f.Until, forever))).Replace(s.sql["look_few"])
 	return s.lookOnes(c, all), few
 }
 
-// lookOnes returns SQL that looks at the tasks of "few" one by one if they are few, and otherwise at all.
+// lookOnes returns SQL that searches the tasks of "few" one by one if they are few, and otherwise all.
 func (s *Store) lookOnes(c *conditions, all string) string {
 	one := strings.ReplaceAll(s.lookWhere(c, "s.id desc", "s.id = u.id"), "{rows}", "1")
 	return strings.NewReplacer("{one}", one, "{look}", all).Replace(s.sql["look_few_rows"])
 }
 
-// lookLine returns SQL that looks at tasks that stand in line: at those of a queue or a tenant if they are few, and
-// otherwise at the newest of all.
+// lookLine returns SQL that searches tasks that wait for their turn: those of a queue or a tenant if they are few,
+// and otherwise the newest of all.
 func (s *Store) lookLine(f *store.Filter, c *conditions) (from, few string) {
 	from = s.lookWhere(c, "s.id desc", "")
 	if len(f.Tags) > 0 {
@@ -173,8 +173,8 @@ func (s *Store) lookLine(f *store.Filter, c *conditions) (from, few string) {
 	return many.Replace(s.lookOnes(c, from)), many.Replace(few)
 }
 
-// pinned begins a transaction in which the planner uses an index wherever there is one, and
-// never combines indexes in a bitmap. So its outdated statistics of tables that grow fast do no harm.
+// pinned begins a transaction in which the planner uses an index wherever there is one, and never combines indexes
+// in a bitmap. This makes outdated statistics of fast-growing tables harmless.
 var pinned = pgx.TxOptions{BeginQuery: "begin read only; set local enable_seqscan = off; " +
 	"set local enable_bitmapscan = off; set local enable_sort = off; set local jit = off"}
 
@@ -191,9 +191,8 @@ func (s *Store) queryPinned(ctx context.Context, text string, row func(raw [][]b
 	}))
 }
 
-// between returns a condition on columns of an index, the last of which is an id: the others have
-// the given values. The first column has a bound of its own, since the planner needs that to see
-// that it may use a partial index.
+// between returns a condition on columns of an index, the last of which is an id: the others have the given values.
+// The first column has a bound of its own, because the planner needs that to see that it may use a partial index.
 func between(columns, values string) string {
 	column, _, _ := strings.Cut(columns, ",")
 	value, _, _ := strings.Cut(values, ",")

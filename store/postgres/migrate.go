@@ -110,8 +110,9 @@ func (s *Store) up(
 	return migrate.Taken(all, results), err
 }
 
-// taking takes steps. It goes on after a deadlock with workers, which is possible because steps
-// lock several tables, after a lock timeout, and after a step that another process has taken.
+// taking takes steps. It continues after a deadlock with workers, which is possible because
+// steps lock several tables, after a lock timeout, and after a step that another process has
+// taken.
 func taking(
 	ctx context.Context, steps int, take func() ([]*goose.MigrationResult, error),
 ) (results []*goose.MigrationResult, err error) {
@@ -134,8 +135,8 @@ func taking(
 
 const (
 	lockTries = 5                // tries of a step, each of which waits for 5 s
-	lockPause = time.Second      // between tries, so that transactions that wait behind it can go on
-	lockWork  = 15 * time.Second // a step that took longer made indexes while others waited, and is not repeated
+	lockPause = time.Second      // between tries, so that transactions that wait behind it can proceed
+	lockWork  = 15 * time.Second // a step that took longer built indexes while others waited, and is not retried
 )
 
 // patiently calls do again if it gave up waiting for a lock that another transaction holds.
@@ -217,8 +218,8 @@ func (s *Store) steps() ([]store.Migration, error) {
 	return all, err
 }
 
-// provider makes goose's runner. It gets the migrations as functions, because the
-// names of the schemas are inserted first.
+// provider creates goose's runner. The migrations are functions, because the names of the
+// schemas are inserted first.
 func (s *Store) provider(db *sql.DB, all []store.Migration) (*goose.Provider, error) {
 	var list []*goose.Migration
 	for _, m := range all {

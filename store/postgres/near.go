@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// nearPatience is how long the workers of this process have to claim a task, besides the time between their claims.
+	// nearPatience is how long the workers of this process have to claim a task, in addition to the time between
+	// their claims.
 	nearPatience = 4 * time.Millisecond
 
-	nearRest   = time.Second     // after they left one, others are told at once for this time
+	nearRest   = time.Second     // after they did not claim one, others are notified at once for this time
 	mostNear   = 256             // tasks that are expected at a time
 	mostQueues = 10000           // queues that are remembered
-	leadsFor   = 2 * time.Second // this process counts as the leader for so long after its leader looked
+	leadsFor   = 2 * time.Second // how long after its last round this process counts as the leader
 )
 
-// near offers tasks to the workers of this process before it tells others. A task that one of these workers claims
+// near offers tasks to the workers of this process before it notifies others. A task that one of these workers claims
 // costs no notification and wakes no other process.
 type near struct {
 	bell  bell.Bell    // heard by the listeners of this process
@@ -35,7 +36,7 @@ type near struct {
 	queues   map[string]*offered
 }
 
-// beaten holds what the last beat and the last claim of a worker said.
+// beaten is the state of a worker according to its last beat and claim.
 type beaten struct {
 	queues  []string
 	slots   int
@@ -52,7 +53,7 @@ const (
 	unsure             // it depends on a user's transaction
 )
 
-// offered are tasks of a queue that others will be told about if they are not claimed.
+// offered are tasks of a queue that others will be notified of if they are not claimed.
 type offered struct {
 	until  map[store.ID]time.Time
 	timer  *time.Timer // nil if no task is offered
@@ -84,7 +85,7 @@ func (n *near) count() {
 	n.busy.Store(running >= min(slots, runtime.GOMAXPROCS(0)))
 }
 
-// has is serves, and takes the lock.
+// has is serves for callers that do not hold the lock.
 func (n *near) has(queue string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -169,7 +170,7 @@ func (n *near) still(ids []store.ID) []store.ID {
 	return n.left(ids)
 }
 
-// left is still for a caller that holds the lock.
+// left is still for callers that hold the lock.
 func (n *near) left(ids []store.ID) []store.ID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool {
 		_, is := n.expected[id]
@@ -186,8 +187,8 @@ func (n *near) settle(ids []store.ID) {
 	}
 }
 
-// offer tells the workers of this process about expected tasks of a queue, and others about the tasks that these do not
-// take. If they have not taken tasks of the queue lately, it tells others at once.
+// offer notifies the workers of this process of expected tasks of a queue, and others of the tasks that these do not
+// claim. If they have recently failed to claim tasks of the queue, it notifies others at once.
 func (s *Store) offer(queue string, ids []store.ID) {
 	n := &s.near
 	n.mu.Lock()
@@ -220,8 +221,8 @@ func (s *Store) offer(queue string, ids []store.ID) {
 	n.mu.Unlock()
 }
 
-// present tells workers about tasks that have become available in queues. It offers them if they are few and of one
-// queue. There are no ids if not all of them are known.
+// present notifies workers of tasks that have become available in queues. It offers them if they are few and of one
+// queue. ids is empty if not all of them are known.
 func (s *Store) present(queues []string, ids []store.ID) {
 	if len(queues) == 1 && len(ids) <= fewTogether && !s.quiet && s.expect(queues[0], ids, stored) {
 		s.offer(queues[0], ids)
@@ -230,7 +231,7 @@ func (s *Store) present(queues []string, ids []store.ID) {
 	s.ring(queues...)
 }
 
-// lapse tells others about a queue if tasks of it that were offered for long enough are still unclaimed.
+// lapse notifies others of a queue if tasks of it that were offered for long enough are still unclaimed.
 func (s *Store) lapse(queue string, o *offered) {
 	n := &s.near
 	n.mu.Lock()
@@ -257,7 +258,7 @@ func (s *Store) lapse(queue string, o *offered) {
 	}
 }
 
-// lapseAll tells others at once about everything that is offered.
+// lapseAll notifies others at once of everything that is offered.
 func (s *Store) lapseAll() {
 	n := &s.near
 	n.mu.Lock()
@@ -274,15 +275,15 @@ func (s *Store) lapseAll() {
 	s.ring(names...)
 }
 
-// news are tasks that are being stored, and what to tell others about them.
+// news are tasks that are being stored, and how to announce them.
 type news struct {
 	s    *Store
 	have *survey
-	ids  []store.ID // the tasks that are expected; if nil, others are told at once
+	ids  []store.ID // the tasks that are expected; if nil, others are notified at once
 }
 
-// herald makes news of tasks that are about to be stored. They will be offered if they are few, of one queue, and may
-// run at once.
+// herald returns the news of tasks that are about to be stored. They will be offered if they are few, of one queue,
+// and may run at once.
 func (s *Store) herald(tasks []store.NewTask, have *survey, as fate) *news {
 	n := &news{s: s, have: have}
 	if !have.ready || len(have.queues) != 1 || len(tasks) > fewTogether || s.quiet {

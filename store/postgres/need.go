@@ -19,10 +19,10 @@ func needColumns(tasks []store.NewTask) []any {
 	return []any{of, parents, policies}
 }
 
-// settle looks at the parents of tasks that were enqueued, after the commit. A
-// parent may have ended at the same moment, when its worker did not see the child
-// and the enqueue did not see the end. A parent whose end is not visible yet is
-// left to Admit, and so is everything that fails here.
+// settle checks the parents of enqueued tasks after the commit. A parent may have ended at
+// the same moment, so that its worker did not see the child and the enqueue did not see the
+// end. A parent whose end is not visible yet is left to Admit, and so is everything that
+// fails here.
 func (s *Store) settle(ctx context.Context, children uuids) {
 	if len(children) == 0 {
 		return
@@ -75,7 +75,7 @@ func newIDs(tasks []store.NewTask) map[store.ID]bool {
 	return ids
 }
 
-// extras are what outcomes bring besides the ends of their attempts.
+// extras are what outcomes contain in addition to the ends of their attempts.
 type extras struct {
 	tasks       []store.NewTask // to enqueue
 	survey      *survey         // of these tasks
@@ -88,14 +88,15 @@ type extras struct {
 	doubts      uuids
 }
 
-// hasExtras reports whether an outcome brings more than the end of an attempt.
+// hasExtras reports whether an outcome contains more than the end of an attempt.
 func hasExtras(o *store.Outcome) bool { return o.Task.Turn || bringsMore(o) }
 
-// bringsMore reports whether an outcome brings tasks or needs. hasExtras also counts a turn.
+// bringsMore reports whether an outcome contains tasks or needs. hasExtras also counts a
+// turn.
 func bringsMore(o *store.Outcome) bool { return len(o.Then) > 0 || o.State == store.Pending }
 
-// goesOn reports whether an outcome brings tasks that must be dropped if its task is
-// cancelled instead of going on.
+// goesOn reports whether an outcome contains tasks that must be dropped if its task is
+// cancelled instead of running again.
 func goesOn(o *store.Outcome) bool { return len(o.Then) > 0 && !o.State.Finished() }
 
 func extrasOf(outcomes []*store.Outcome) *extras {

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	packLeast = 16   // the fewest tasks of a pack
-	packMost  = 128  // the most tasks of a pack; up to 255 are possible
-	packRoom  = 7900 // the most bytes of a pack, so that its row fits into a page
+	packLeast = 16   // the minimum number of tasks of a pack
+	packMost  = 128  // the maximum number of tasks of a pack; up to 255 are possible
+	packRoom  = 7900 // the maximum size of a pack in bytes, so that its row fits into a page
 )
 
 // havePack reports whether some of the tasks make a pack.
@@ -45,8 +45,8 @@ func runOf(tasks []store.NewTask) (n, size int) {
 func packSize(t *store.NewTask) int { return len(t.Args) + 8 }
 
 // packOf returns how many of the first tasks of a run go into one row, and how many bytes they
-// take. Each row takes a page of its own, so the rows of a run are filled about equally. A pack
-// has at least the given number of tasks; otherwise packOf returns 1.
+// take. Each row takes a page of its own, so the rows of a run are filled about equally. If a
+// pack would have fewer than the given number of tasks, packOf returns 1.
 func packOf(run []store.NewTask, size, least int) (n, taken int) {
 	first := &run[0]
 	room := packRoom - len(first.Kind) - len(first.Settings) - textsLen(first.Tags)

@@ -1,15 +1,12 @@
-// Package postgres is the engine for PostgreSQL 14 and later: a ledger. A task
-// is written once, into an append-only log. Everything that changes is kept in
-// small rows that stand for whole batches: how far a lane has been claimed, what
-// a worker holds, what a flush completed. migrations/00001_tables.sql says what
-// each table is for, and functions/04_claim.sql how a claim misses nothing.
+// Package postgres is the engine for PostgreSQL 14 and later. Its storage is a ledger: a task is written once,
+// into an append-only log. Everything that changes is kept in small rows, each for a whole batch: how far a lane
+// has been claimed, what a worker holds, what a flush completed. migrations/00001_tables.sql explains each table,
+// and functions/04_claim.sql why a claim misses no task.
 //
-// The package knows package store and the driver, and touches one schema of one
-// database. Tasks enter through enqueue.go, go to workers through claim.go and
-// come back through finish.go. admit.go makes waiting tasks available.
-// Code that must make decisions between two statements of one round trip is a
-// function in functions/. Other statements are in sql/; steps.go sends several of
-// them in one trip.
+// The package uses package store and the driver, and one schema of one database. Tasks are stored in enqueue.go,
+// leased to workers in claim.go and ended in finish.go. admit.go makes waiting tasks available. Code that must
+// decide between two statements of one round trip is a function in functions/. Other statements are in sql/;
+// steps.go sends several of them in one round trip.
 package postgres
 
 import (
@@ -28,19 +25,18 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// DefaultSchema is where Tusk keeps its tables unless Options says otherwise.
+// DefaultSchema is the schema of Tusk's tables unless Options names another.
 const DefaultSchema = "tusk"
 
-// Options are settings of an engine. Zero values are defaults.
+// Options configure an engine. Zero values mean the defaults.
 type Options struct {
-	// Schema holds all tables. The functions of each program version are in a schema
-	// of their own, whose name begins with this one. The name consists of lower-case
-	// letters, digits and underscores, and is no key word of SQL. The default is DefaultSchema.
+	// Schema holds all tables. The functions of each program version are in a schema of their own, whose name
+	// begins with this one. The name consists of lower-case letters, digits and underscores, and is not a key
+	// word of SQL. Default: DefaultSchema.
 	Schema string
-	// Quiet sends no notifications: listeners find tasks when they poll.
+	// Quiet disables notifications: listeners find tasks when they poll.
 	Quiet bool
-	// Attendant attends the workers of several engines on the pool. If it is nil, the engine
-	// makes one of its own.
+	// Attendant is shared by several engines on the pool. If it is nil, the engine creates one of its own.
 	Attendant *Attendant
 }
 
@@ -50,14 +46,14 @@ type Store struct {
 	schema    string
 	sql       map[string]string
 	program   string // the schema of the functions
-	functions string // their text, in which tusk_fn stands for that schema
+	functions string // their text, with tusk_fn in place of that schema
 	owned     bool   // the pool was opened here
 	known     known
 	quiet     bool
 	bell      ringing
 	near      near
 	workers   counts
-	hearing   atomic.Int32 // the number of listeners that hear
+	hearing   atomic.Int32 // the number of listeners that receive notifications
 	fuller    atomic.Bool  // the tasks of the last claim had more than the minimum of columns
 	packed    atomic.Bool  // they came in packs
 	claimed   atomic.Int32 // how many there were
@@ -76,7 +72,7 @@ type Store struct {
 	dueAt     atomic.Int64 // when the next waiting task is due, as far as is known, in nanoseconds
 	doubtHand atomic.Int64 // the doubt after which settling continues; 0 for the first
 	seenDue   atomic.Int64 // when to record again that this program runs, in nanoseconds
-	apart     atomic.Bool  // seenApart is under way
+	apart     atomic.Bool  // seenApart is running
 	laneHand  atomic.Int64 // the lane after which the search for idle lanes continues
 
 	pingEvery, pingWithin time.Duration
@@ -92,10 +88,9 @@ var _ store.Store = (*Store)(nil)
 
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,47}$`)
 
-// New makes an engine on an open pool, which the caller closes. While handlers hold all
-// connections of the pool, up to four spare ones do the engine's own work. Unlike New of
-// other engines, it does not talk to the database, and so does not need its context.
-// Migrate makes the tables, or brings them up to date.
+// New creates an engine on an open pool, which the caller closes. While handlers hold all connections of the
+// pool, the engine uses up to four spare ones for its own work. Unlike New of other engines, it does not connect
+// to the database and does not use the context. Migrate creates the tables or brings them up to date.
 func New(_ context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	return newStore(pool, o, functionText())
 }
@@ -137,9 +132,8 @@ func checkMode(pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Open connects to a database by its DSN, which is a URL or key=value pairs, as
-// for every PostgreSQL client. The DSN's parameter tusk_schema names the schema.
-// Migrate makes its tables, or brings them up to date.
+// Open connects to a database by its DSN, a URL or key=value pairs as for every PostgreSQL client. The DSN's
+// parameter tusk_schema names the schema. Migrate creates its tables or brings them up to date.
 func Open(ctx context.Context, dsn string) (*Store, error) {
 	pool, schema, err := Connect(ctx, dsn)
 	if err != nil {
@@ -156,11 +150,11 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 
 // idleConn is how long a connection may be unused before the pool closes it, unless the DSN says otherwise. It is
 // shorter than the minute in which a pool uses each of its connections once. So an idle process keeps one or two
-// connections, which know the plans of all statements.
+// connections, which have cached the plans of all statements.
 const idleConn = 45 * time.Second
 
-// Connect makes a pool for a DSN as Open takes it, and returns the schema that the DSN
-// names, or "" for the default one. The pool connects when it is first used.
+// Connect creates a pool for a DSN of Open, and returns the schema that the DSN names, or "" for the default. The
+// pool connects when it is first used.
 func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string, err error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
@@ -180,8 +174,8 @@ func Connect(ctx context.Context, dsn string) (pool *pgxpool.Pool, schema string
 	return pool, schema, err
 }
 
-// Close closes the spare connections, the connection of the engine's own attendant, and
-// the pool if Open made it.
+// Close closes the spare connections, the connection of the engine's own attendant, and the pool if Open created
+// it.
 func (s *Store) Close() error {
 	s.lapseAll()
 	s.bell.close(s.notify)
@@ -204,7 +198,7 @@ func (s *Store) query(ctx context.Context, name string, row func(raw [][]byte) e
 }
 
 func (s *Store) queryText(ctx context.Context, text string, row func(raw [][]byte) error, args ...any) error {
-	began := false // the caller must not get the same rows twice
+	began := false // the caller must not receive the same rows twice
 	counted := func(raw [][]byte) error {
 		began = true
 		return row(raw)

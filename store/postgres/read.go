@@ -36,7 +36,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, e
 	}
 }
 
-// pageOf returns how many tasks a page has at most for the limit of a filter.
+// pageOf returns the maximum number of tasks of a page for the limit of a filter.
 func pageOf(limit int) int {
 	if limit <= 0 {
 		limit = 100
@@ -81,7 +81,7 @@ var places = []struct {
 	states []store.State
 }{
 	{"waiting_tasks", []store.State{store.Scheduled, store.Pending, store.Retryable}},
-	// completed tasks are here if they left more than a completion
+	// completed tasks are here if they have more to keep than their completion
 	{"dead_tasks", []store.State{store.Completed, store.Cancelled, store.Discarded}},
 	{"running_tasks", []store.State{store.Running}},
 	{"available_tasks", []store.State{store.Available}},
@@ -206,8 +206,8 @@ func numbersOf(states []store.State) []int16 {
 	return numbers
 }
 
-// addDetails fills in the details of tasks. If a task already has details, they hold its completion,
-// which is the latest of its attempts.
+// addDetails fills in the details of tasks. If a task already has details, they are its completion, the latest of
+// its attempts.
 func (s *Store) addDetails(ctx context.Context, tasks []store.Task, noStates bool) error {
 	page := sync.OnceValue(func() map[store.ID]*store.Task { // most pages have no details to read
 		byID := make(map[store.ID]*store.Task, len(tasks))
@@ -262,8 +262,8 @@ func completedBy(t *store.Task, worker store.ID) *store.Detail {
 	return &d.Detail
 }
 
-// readDetail reads a row of the statement details into the task of the page that it is about. The first column says
-// what the row holds.
+// readDetail reads a row of the statement details into its task of the page. The first column says what the row
+// holds.
 func readDetail(page map[store.ID]*store.Task, raw [][]byte) error {
 	d := page[idOf(raw[1])].Detail
 	switch int32Of(raw[0]) {
@@ -329,8 +329,8 @@ func (s *Store) Count(ctx context.Context) ([]store.Count, error) {
 	return counts, nil
 }
 
-// Stats implements store.Reader. A row of the database stands for a flush or a span of time. Stats
-// divides them into buckets.
+// Stats implements store.Reader. A row of the database is the sum of a flush or of a span of time. Stats divides
+// them into buckets.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, error) {
 	type slice struct {
 		at          int64
@@ -384,7 +384,7 @@ func (one *statJSON) addTo(sum *store.Stat) {
 	one.Ran.addTo(&sum.Ran)
 }
 
-// late is how long after the end of an attempt its flush may come.
+// late is how long after the end of an attempt its flush may be written.
 const late = 24 * time.Hour
 
 // lower and upper limit times to a range that the database can store.

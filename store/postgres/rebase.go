@@ -14,7 +14,7 @@ import (
 
 var _ store.Rebaser = (*Store)(nil)
 
-// atHome fails unless the tables were made on this server. It remembers the answer for a while.
+// atHome fails unless the tables belong to this server. It remembers the answer for a while.
 func (s *Store) atHome(ctx context.Context, c *pgxpool.Conn) error {
 	if s.known.isHome() {
 		return nil
@@ -40,7 +40,7 @@ func (s *Store) learnHome(ctx context.Context, c session) (works bool, err error
 	return works, err
 }
 
-// askHome asks whether the tables were made on this server, and fails if they were not. It reports whether the
+// askHome checks whether the tables belong to this server, and fails if they do not. It reports whether the
 // session's role may work.
 func (s *Store) askHome(ctx context.Context, c session) (works bool, err error) {
 	var home bool
@@ -70,8 +70,8 @@ func (s *Store) mayWork(ctx context.Context) error {
 	return err
 }
 
-// Rebase implements store.Rebaser. A restored dump or a logical copy needs it, because
-// the transaction ids in it mean nothing on this server.
+// Rebase implements store.Rebaser. A restored dump or a logical copy needs it, because the transaction ids in it are
+// meaningless on this server.
 func (s *Store) Rebase(ctx context.Context, dry bool) (tasks int64, err error) {
 	err = s.exec(ctx, "analyze")
 	if err == nil && dry {

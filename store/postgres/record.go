@@ -21,7 +21,7 @@ var _ store.Looker = (*Store)(nil)
 func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	statement, args := "records", []any{f.Kind, f.After, cmp.Or(f.Limit, math.MaxInt32)}
 	if len(f.Names) > 0 {
-		// No record has a name that a text cannot be.
+		// No record has a name that cannot be stored as text.
 		names := slices.DeleteFunc(slices.Clone(f.Names), func(name string) bool {
 			return strings.Contains(name, "\x00") || !utf8.ValidString(name)
 		})
@@ -53,8 +53,8 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 	return seen, nil
 }
 
-// LookAll is Look for several engines on one pool, with one connection and in one trip. It looks for records of
-// the kinds, and for the leader, in the first engine. It also counts workers there, since all engines know them.
+// LookAll is Look for several engines on one pool, with one connection and in one round trip. It reads the
+// records of the kinds, the leader and the number of workers in the first engine.
 func LookAll(ctx context.Context, all []*Store, queues []string, kinds ...string) ([]store.Sight, error) {
 	sights, batch := make([]store.Sight, len(all)), pgx.Batch{}
 	a := askFor(&store.ClaimRequest{Queues: queues})
@@ -102,8 +102,8 @@ func (a *ask) see(seen *store.Sight, raw [][]byte) {
 	seen.Queues, seen.Now = a.queuesOf(raw[6]), timeOf(raw[8])
 }
 
-// company adds the number of workers that take from the queues to what was seen, and tells these workers
-// about tasks that were seen: they look rarely, and may have missed a notification.
+// company adds the number of workers that claim from the queues to the result, and notifies these workers of
+// tasks that were found: they poll rarely, and may have missed a notification.
 func (s *Store) company(seen *store.Sight, queues []string) {
 	if s.Prompt() && len(queues) > 0 {
 		seen.Workers = s.fewestOf(queues)
@@ -154,7 +154,7 @@ func (s *Store) UpdateRecords(
 	return updated, nil
 }
 
-// withNames names the lanes of tasks, and then calls do in a transaction of the engine's own.
+// withNames stores the names of the lanes of tasks, and then calls do in a transaction of the engine's own.
 func (s *Store) withNames(ctx context.Context, have *survey, do func(tx pgx.Tx) error) error {
 	return s.repeat(ctx, func() error {
 		err := s.stay(ctx)

@@ -71,7 +71,7 @@ func (s *Store) Restore(
 	return s.RestoreWith(ctx, store.PutRecord{Record: note}, tasks)
 }
 
-// RestoreWith is Restore with a record that enqueues tasks.
+// RestoreWith is like Restore, with a record that enqueues tasks.
 func (s *Store) RestoreWith(
 	ctx context.Context, note store.PutRecord, tasks []store.Task,
 ) (version int64, exist []store.ID, err error) {
@@ -84,7 +84,8 @@ func (s *Store) RestoreWith(
 	return version, exist, err
 }
 
-// Redeliver restores tasks that another ledger sends in a letter, unless the letter came before in the last week.
+// Redeliver restores tasks that another ledger sends in a letter, unless the letter was delivered before, within
+// the last week.
 func (s *Store) Redeliver(ctx context.Context, letter store.ID, tasks []store.Task) error {
 	_, err := s.putBack(ctx, tasks, surveyOf(nil), func(tx pgx.Tx) (bool, error) {
 		fresh, _, err := s.undelivered(ctx, tx, []store.NewTask{{ID: letter}})
@@ -142,7 +143,7 @@ func (s *Store) putBack(
 		}
 		_, err := tx.Exec(ctx, s.sql["restore"], text, args, settings, outputs, there)
 		var said *pgconn.PgError
-		if errors.As(err, &said) && said.Code == "23505" && said.TableName == "dead" { // somebody else has restored it
+		if errors.As(err, &said) && said.Code == "23505" && said.TableName == "dead" { // restored by another process
 			err = fmt.Errorf("%w: %w", errRolledBack, err)
 		}
 		return err

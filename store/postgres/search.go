@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	lookRows  = 5000                   // rows of a table that one statement looks at
-	lookLined = 1000                   // at most so many tasks of a line are looked at one by one
-	lookHits  = 200                    // the limit of hits of a look is at least this
+	lookRows  = 5000                   // rows of a table that one statement reads
+	lookLined = 1000                   // maximum number of waiting tasks that are read one by one
+	lookHits  = 200                    // the minimum limit of hits of a statement
 	lookTime  = 120 * time.Millisecond // after this time no further statement is begun
 	wholeIDs  = 256                    // fewer ids are listed by one statement
 )
@@ -23,14 +23,14 @@ const (
 type lookTable struct {
 	name, state string
 	states      []store.State
-	only        string // the part of the table in which to look
+	only        string // the part of the table to search
 }
 
-// inLine selects the waiting tasks that stand in line for their turn. They have no entries in most indexes.
+// inLine selects the tasks that wait for their turn. They have no entries in most indexes.
 const inLine = "s.line is not null"
 
 // lookTables are the tables of tasks, with the states that tasks may have there. The log comes last, so that a task
-// that is admitted in the meantime is found there if the log is looked at separately.
+// that is admitted in the meantime is found there if the log is searched separately.
 var lookTables = []lookTable{
 	{"waiting", "s.state, s.line", []store.State{store.Scheduled, store.Pending, store.Retryable}, "s.line is null"},
 	{"waiting", "s.state, s.line", []store.State{store.Pending}, inLine},
@@ -97,8 +97,8 @@ func (s *Store) listHalves(ctx context.Context, f store.Filter) ([]store.Task, e
 	return slices.Concat(halves[0], halves[1]), err
 }
 
-// searchRunning searches for running tasks and for others that are not completed. It lists the running ones, because a
-// search for them would look through the whole past of the log. It lists them last, so that a task that is claimed in
+// searchRunning searches for running tasks and for others that are not completed. It lists the running ones, because
+// a search for them would read the whole history of the log. It lists them last, so that a task that is claimed in
 // the meantime is found twice rather than missed.
 func (s *Store) searchRunning(ctx context.Context, f store.Filter, budget int) ([]store.Task, store.ID, error) {
 	running, others := f, f
@@ -134,8 +134,8 @@ func listed(f *store.Filter) bool {
 
 func runsNot(state store.State) bool { return state != store.Running }
 
-// look returns the ids below cursor that may match, newest first, and the id down
-// to which it has looked, which is zero if it has looked at all.
+// look returns the ids below cursor that may match, newest first, and the id down to which it has searched, which is
+// zero if it has searched all.
 func (s *Store) look(
 	ctx context.Context, f *store.Filter, cursor store.ID, rows int,
 ) (ids []store.ID, floor store.ID, err error) {
@@ -192,15 +192,15 @@ func (s *Store) look(
 	return ids, floor, nil
 }
 
-// direct reports whether every table has an index that finds the matching tasks, except for the tasks of a tenant that
-// stand in line.
+// direct reports whether every table has an index that finds the matching tasks, except for a tenant's tasks that
+// wait for their turn.
 func direct(f *store.Filter) bool { return exact(f) || len(f.Tenants) == 1 }
 
 // exact reports whether the filter names a key, an error or a workflow, for which every table has an index.
 func exact(f *store.Filter) bool { return f.Key != "" || f.Fingerprint != "" || !f.Workflow.IsZero() }
 
-// whole reports whether an index serves that covers all waiting tasks, including those in line: an index of exact, or
-// the index of ids.
+// whole reports whether the search uses an index that covers all waiting tasks, including those that wait for their
+// turn: an index of exact, or the index of ids.
 func whole(f *store.Filter) bool {
 	states := 0
 	for _, state := range lookTables[0].states {
@@ -213,7 +213,7 @@ func whole(f *store.Filter) bool {
 	return exact(f) || byID
 }
 
-// catalogued reports whether the catalogue of the log helps.
+// catalogued reports whether the catalogue of the log is useful.
 func catalogued(f *store.Filter) bool {
 	return len(f.Kinds) > 0 || len(f.Queues) > 0 || len(f.Tags) > 0 || len(f.States) > 0 || !f.From.IsZero() ||
 		!f.Until.IsZero()

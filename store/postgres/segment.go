@@ -12,15 +12,15 @@ import (
 
 const (
 	keepPositions = 1000   // newest positions of a lane that tidying keeps
-	idleXids      = 100000 // transactions after which an idle lane is moved on
+	idleXids      = 100000 // transactions after which an idle lane is advanced
 	segmentHours  = 12     // hours of the log that a segment should hold
-	lanesAtOnce   = 200    // lanes that each round of maintenance checks for being idle
+	lanesAtOnce   = 200    // lanes that each round of maintenance checks for idleness
 )
 
 var _ store.Maintainer = (*Store)(nil)
 
-// Maintain implements store.Maintainer. It tidies lanes, folds statistics, makes segments
-// ahead, and drops spent segments and functions that no program calls any more.
+// Maintain implements store.Maintainer. It tidies lanes, folds statistics, creates segments
+// ahead of time, and drops spent segments and functions that no program calls any longer.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.maintain(ctx, term); err != nil {
 		return fmt.Errorf("maintain: %w", translate(err))
@@ -78,12 +78,12 @@ func (s *Store) dropSegments(ctx context.Context, term int64) error {
 // segment is a table of the log.
 type segment struct {
 	parent, name   string
-	hi             string // the transaction up to which it goes
+	hi             string // the last transaction that it covers
 	queues, others []int64
-	empty          bool // it only was the parent of other tables, which are gone
+	empty          bool // it was only the parent of other tables, which were dropped
 }
 
-// spentSegment returns a table of the log that nothing needs any more, or nil if there is none.
+// spentSegment returns a table of the log that is no longer needed, or nil.
 func (s *Store) spentSegment(ctx context.Context) (*segment, error) {
 	var loose, all []*segment
 	err := s.read(ctx, []step{
@@ -125,7 +125,7 @@ func (s *Store) spentSegment(ctx context.Context) (*segment, error) {
 	return nil, nil
 }
 
-// unlessBusy returns nil for the error of a statement that gave up waiting for others, since
+// unlessBusy returns nil for the error of a statement that gave up waiting for others, because
 // the next round comes soon.
 func unlessBusy(err error) error {
 	if isBusy(err) {

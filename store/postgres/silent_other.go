@@ -4,5 +4,6 @@ package postgres
 
 import "net"
 
-// silent always returns false, since it cannot look at sockets on this operating system.
+// silent always returns false, because it cannot inspect sockets on this operating
+// system.
 func silent(net.Conn) bool { return false }

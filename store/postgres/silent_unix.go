@@ -8,8 +8,9 @@ import (
 	"syscall"
 )
 
-// silent reports whether a connection is open as far as its socket knows, and nothing has come from the other side. It
-// peeks at the socket instead of reading, because it would have to wait for a read that the driver may have under way.
+// silent reports whether a connection is open according to its socket, and has received nothing from the other side.
+// It peeks at the socket instead of reading, because a read would have to wait for one that the driver may have in
+// progress.
 func silent(c net.Conn) bool {
 	s, ok := socket(c).(syscall.Conn)
 	if !ok {

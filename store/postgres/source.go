@@ -16,23 +16,23 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// work is a transaction in which the rules decide. It locks and reads in one trip, reads what
-// else the rules ask for, and writes and commits in one last trip.
+// work is a transaction in which the rules decide. It locks and reads in one round trip, reads what
+// else the rules request, and writes and commits in a last round trip.
 type work struct {
 	ctx   context.Context
 	s     *Store
 	c     *pgxpool.Conn
 	now   time.Time // by the server's clock, after the locks were taken
 	tasks map[store.ID]*rules.Row
-	asked map[store.ID]bool        // tasks that were looked for
+	asked map[store.ID]bool        // tasks that were read, or do not exist
 	keys  map[rules.KeyName]bool   // keys that exist
 	left  map[store.ID]bool        // available tasks that stay scheduled until the next admission
-	far   map[store.ID]store.State // the states of tasks that live in other ledgers
+	far   map[store.ID]store.State // the states of tasks in other ledgers
 }
 
-// decide runs the statement lock, which locks everything that the verb may change. Then it lets
-// the rules decide what follows from the verb, and writes that. It returns the tasks that should
-// be available, but stay scheduled until the next admission.
+// decide runs the statement lock, which locks everything that the operation may change. Then the
+// rules decide what follows from the operation, and decide writes that. It returns the tasks that
+// should be available, but stay scheduled until the next admission.
 func (s *Store) decide(
 	ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any,
 ) (left map[store.ID]bool, err error) {
@@ -216,7 +216,8 @@ func (t *taskRow) row() *rules.Row {
 	return r
 }
 
-// nameless returns a stand-in for the name of a queue that was lost, as may happen after a failover.
+// nameless returns a placeholder for the name of a queue that was lost, as may happen after a
+// failover.
 func nameless(lane int64) string { return "\x00" + strconv.FormatInt(lane>>16, 10) }
 
 // hashOfAny is hashOf for a queue that may be nameless.

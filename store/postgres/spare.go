@@ -10,23 +10,22 @@ import (
 )
 
 const (
-	spareConns = 4               // at most so many spare connections
+	spareConns = 4               // the maximum number of spare connections
 	spareIdle  = time.Minute     // an idle one is closed after this time
 	spareAfter = 2 * time.Second // how long to wait for the pool before a spare one is used
 )
 
-// spare holds connections for the engine's own work, which have the settings of the pool. They
-// are opened only while handlers hold all connections of the pool: beats, claims, finishes and
-// chores must not wait until a handler gives one back. Only Enqueue and Migrations wait for the
-// pool.
+// spare holds connections for the engine's own work, which have the settings of the pool. They are opened only while
+// handlers hold all connections of the pool: beats, claims, finishes and chores must not wait until a handler returns
+// one. Only Enqueue and Migrations wait for the pool.
 type spare struct {
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // nil if none was needed yet
 	closed bool
 }
 
-// acquire takes a connection from the pool, or a spare one if the pool has none to give. From time to time it records
-// on it that this program runs.
+// acquire takes a connection from the pool, or a spare one if the pool has none free. From time to time it uses it to
+// record that this program runs.
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	c, err := s.acquireAny(ctx)
 	if err == nil {

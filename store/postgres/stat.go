@@ -7,8 +7,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// stats are the statistics of one flush. They are summed up before they are sent,
-// so that one row of the database stands for hundreds of attempts.
+// stats are the statistics of one flush. They are summed up before they are sent, so that
+// one row of the database covers hundreds of attempts.
 type stats struct {
 	sums    map[statKey]*store.Stat
 	last    *store.Stat // the sum of lastKey, which most outcomes share
@@ -17,8 +17,8 @@ type stats struct {
 
 func newStats() *stats { return &stats{sums: map[statKey]*store.Stat{}} }
 
-// statKey tells sums apart. ago is how long before the flush an attempt ended, in
-// whole seconds. Only the database knows the time of the flush.
+// statKey identifies a sum. ago is how long before the flush an attempt ended, in whole
+// seconds. Only the database knows the time of the flush.
 type statKey struct {
 	queue, kind string
 	ago         int64

@@ -17,7 +17,8 @@ var statements embed.FS
 var ready sync.Map // [2]string to map[string]string
 
 // texts returns the statements of the package's files by name. Each begins with a line "-- name: …". In a statement,
-// {name} stands for the expression of that name in rows.sql; all parameters of such a statement are written as ?.
+// {name} is replaced by the expression of that name in rows.sql; all parameters of such a statement are written as
+// ?.
 func (s *Store) texts() (map[string]string, error) {
 	key := [2]string{s.schema, s.program}
 	if found, ok := ready.Load(key); ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// step is one of several statements that are sent in one trip and run in one transaction.
+// step is one of several statements that are sent in one round trip and run in one transaction.
 type step struct {
 	text string
 	args []any
@@ -35,9 +35,9 @@ func (s *Store) pinned(steps ...step) []step { return append([]step{s.do("pin")}
 func (s *Store) inOrder(steps ...step) []step { return append([]step{s.do("pin_order")}, steps...) }
 
 // read sends steps in one transaction. It repeats them if the server rolls the transaction back before a row of an
-// answer has come. A step may write if it does the same when it runs again.
+// answer has arrived. A step may write if it is idempotent.
 func (s *Store) read(ctx context.Context, steps []step) error {
-	began := false // a step must not get the same rows twice
+	began := false // a step must not receive the same rows twice
 	for i := range steps {
 		if row := steps[i].row; row != nil {
 			steps[i].row = func(raw [][]byte) error {

@@ -10,14 +10,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// tidyFor limits the time that a round of maintenance spends on lanes, because it has more to do.
+// tidyFor limits the time that a round of maintenance spends on lanes, because it has other work.
 const tidyFor = 20 * time.Second
 
-// tidy adds new rows to the tallies of lanes, trims the old positions of lanes, and moves idle lanes on so that old
-// segments are behind them. It also closes tasks that users' transactions have finished.
+// tidy adds new rows to the tallies of lanes, trims the old positions of lanes, and advances idle lanes past old
+// segments. It also closes tasks that users' transactions have finished.
 func (s *Store) tidy(ctx context.Context, term int64) error {
 	lanes, err := s.untidy(ctx, term, keepPositions, idleXids)
-	rand.Shuffle(len(lanes), func(i, j int) { lanes[i], lanes[j] = lanes[j], lanes[i] }) // time may not suffice for all
+	rand.Shuffle(len(lanes), func(i, j int) { lanes[i], lanes[j] = lanes[j], lanes[i] }) // if time is short
 	began := time.Now()
 	for _, lane := range lanes {
 		if err == nil && time.Since(began) < tidyFor {
@@ -30,7 +30,7 @@ func (s *Store) tidy(ctx context.Context, term int64) error {
 	return s.closeLeases(ctx)
 }
 
-// untidy returns the lanes that have something to tidy.
+// untidy returns the lanes that need tidying.
 func (s *Store) untidy(ctx context.Context, term int64, positions, idle int) (lanes []int64, err error) {
 	err = s.read(ctx, []step{s.do("pin_each"), s.do("leads_still", term),
 		s.do("untidy_lanes", positions, idle).into(func(raw [][]byte) error {
@@ -40,8 +40,8 @@ func (s *Store) untidy(ctx context.Context, term int64, positions, idle int) (la
 	return lanes, err
 }
 
-// tallyRows is how many rows of the log are counted in one transaction. It holds the lane's lock, and no claim succeeds
-// meanwhile.
+// tallyRows is how many rows of the log are counted in one transaction. It holds the lane's lock, so no claim
+// succeeds in the meantime.
 const tallyRows = 10_000
 
 // tidyLane tidies a lane unless another session holds its lock.
@@ -107,7 +107,7 @@ func (s *Store) closeLeases(ctx context.Context) error {
 	return s.write(ctx, []step{s.do("pin_each"), s.do("drop_finished"), s.do("drop_stops")})
 }
 
-// forgetLanes forgets lanes that have had no task for long. Each call looks at some of the lanes.
+// forgetLanes forgets lanes that have had no task for long. Each call checks some of the lanes.
 func (s *Store) forgetLanes(ctx context.Context, term int64) error {
 	var last int64
 	var woken, fresh, ripe, over []int64

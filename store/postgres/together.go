@@ -11,7 +11,7 @@ import (
 
 const (
 	fewTogether      = 16          // tasks of a call that may share a transaction
-	togetherPatience = time.Second // how long to wait for transactions under way
+	togetherPatience = time.Second // how long to wait for transactions in progress
 	togetherGrace    = 50 * time.Millisecond
 )
 
@@ -21,12 +21,11 @@ type enqueueing struct {
 	have  *survey
 }
 
-// enqueueTogether stores a few plain tasks in one transaction with those of other calls that
-// come at the same time. It reports false if the caller has to store them by themselves. That
-// is so for tasks of lanes without a name, because an open transaction may be about to name
-// them.
+// enqueueTogether stores a few plain tasks in one transaction with those of concurrent calls. It
+// reports false if the caller has to store them separately, for example if a lane has no name
+// yet, because an open transaction may be about to name it.
 //
-// If the context of a caller ends, the shared transaction goes on for the others. After a
+// If the context of a caller ends, the shared transaction continues for the others. After a
 // moment, that caller gets an error that leaves open whether its tasks are stored.
 func (s *Store) enqueueTogether(ctx context.Context, tasks []store.NewTask, have *survey) (done bool, err error) {
 	if !have.plain || len(tasks) > fewTogether || !s.known.isHome() || !s.haveNames(have) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// fewInLine is the most tasks that a look reads one by one while they wait for their turn. If more wait, it reads the
-// first ones of each group. heldRows is how many rows may say who has a turn before the leader sums them up.
+// fewInLine is the maximum number of tasks that wait for their turn and are all read in a round. If more wait, only
+// the first ones of each group are read. heldRows is how many rows may record turns before the leader sums them up.
 const (
 	fewInLine = 100
 	heldRows  = 64
@@ -50,8 +50,8 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	return all, nil
 }
 
-// lookAtLine reads the line and what has changed for the holders. It fails with store.ErrNotLeader if the term is not
-// valid, unless the term is 0.
+// lookAtLine reads the waiting tasks, and what has changed for the holders of turns. It fails with store.ErrNotLeader
+// if the term is not valid, unless the term is 0.
 func (s *Store) lookAtLine(ctx context.Context, l *line, term int64, groups, heads int) error {
 	var steps []step
 	leads := term == 0

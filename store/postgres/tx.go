@@ -35,8 +35,8 @@ func (s *Store) Tx(tx any) (store.Tx, error) {
 		store.ErrUnsupported)
 }
 
-// Session runs statements in a transaction, wherever that is. Each calls row for each row of
-// the answer. The scan function reads into variables of the types string, int and bool.
+// Session runs statements in a transaction, possibly on another node. Each calls row for each row of the answer. The
+// scan function reads into variables of the types string, int and bool.
 type Session interface {
 	Exec(ctx context.Context, text string, args ...any) error
 	Each(ctx context.Context, row func(scan func(...any) error) error, text string, args ...any) error
@@ -91,8 +91,8 @@ func (u *userTx) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	return results, nil
 }
 
-// stay is Store.stay in the transaction, because another connection may come only after the transaction has ended. What
-// the transaction's role may do says nothing about the engine's own.
+// stay is Store.stay in the transaction, because another connection may be available only after the transaction has
+// ended. The rights of the transaction's role may differ from those of the engine's own.
 func (u *userTx) stay(ctx context.Context) error {
 	u.s.seenApart()
 	if u.s.known.isHome() {

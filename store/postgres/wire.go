@@ -153,8 +153,8 @@ func laneOf(queue string, priority int16) int64 {
 	return l.of(queue, priority)
 }
 
-// lanes computes lanes, and remembers the hash of the last queue, since most lists
-// name the same queue over and over.
+// lanes computes lanes, and remembers the hash of the last queue, because most lists name
+// the same queue again and again.
 type lanes struct {
 	queue string
 	hash  int64

@@ -21,15 +21,15 @@ const (
 
 var _ store.Witness = (*Store)(nil)
 
-// errPooled says that this process has no session of its own.
+// errPooled says that this process has no session of its own, because of a pooler.
 var errPooled = errors.New("a pooler stands between: workers live by their beats alone")
 
 // Witnesses implements store.Witness. Before the first connection it returns true.
 func (s *Store) Witnesses() bool { return !s.attendant.pooled.Load() }
 
-// Attendant holds a lock for each worker of this process, on a connection of its own. When the process dies, the server
-// closes the connection and releases the locks, and the leader sees that. One Attendant serves all engines on a pool
-// that share it.
+// Attendant holds a lock for each worker of this process, on a connection of its own. When the process dies, the
+// server closes the connection and releases the locks, which the leader detects. Several engines on a pool can share
+// one Attendant.
 type Attendant struct {
 	pool   *pgxpool.Pool
 	locks  *witness.Keeper[attended]
@@ -42,14 +42,14 @@ type attended struct {
 	id store.ID
 }
 
-// NewAttendant makes an Attendant for the engines on a pool. It connects once there is a worker.
+// NewAttendant creates an Attendant for the engines on a pool. It connects once there is a worker.
 func NewAttendant(pool *pgxpool.Pool) *Attendant {
 	w := &Attendant{pool: pool}
 	w.locks = witness.New[attended](w, attendWithin)
 	return w
 }
 
-// Close ends the connection. From then on, workers live by their beats alone.
+// Close ends the connection. From then on, workers are judged by their beats alone.
 func (w *Attendant) Close() { w.locks.Close() }
 
 // byEngine groups the ids of workers by engine.
@@ -78,7 +78,7 @@ func (w *Attendant) leaveAll(s *Store) {
 	}
 }
 
-// Connect opens a connection and makes sure that it is a session of the server. A pooler makes up process ids of its
+// Connect opens a connection and makes sure that it is a session of the server. A pooler invents process ids of its
 // own, and a lock that is taken through it belongs to no client.
 func (w *Attendant) Connect(ctx context.Context) (witness.Session[attended], error) {
 	c, err := pgx.ConnectConfig(ctx, w.pool.Config().ConnConfig.Copy())
@@ -108,7 +108,7 @@ func (w *Attendant) Failed(err error) (pause time.Duration) {
 	return attendAgain
 }
 
-// Disown tells the database that workers of this process live without their locks.
+// Disown records in the database that workers of this process are alive without their locks.
 func (w *Attendant) Disown(ctx context.Context, workers []attended) error {
 	for s, ids := range byEngine(workers) {
 		if err := s.exec(ctx, "unattend", ids); err != nil && !isMissing(err) {

@@ -23,8 +23,8 @@ func (t *T) archiver() store.Archiver {
 	return a
 }
 
-// together is how many tasks more than its limit a page may have, because an engine hands over as a whole what it noted
-// together. The clauses end as many at a time.
+// together is how many tasks more than its limit a page may have, because an engine hands over as a whole what it
+// recorded together. The clauses end that many at a time.
 const together = 100
 
 // due reads all pages and returns the tasks by id.
@@ -72,7 +72,7 @@ func (t *T) dueNow(a store.Archiver, limit, want int) (tasks map[store.ID]store.
 	return tasks, receipts
 }
 
-// release deletes the tasks of the receipts, and returns those that have come back.
+// release deletes the tasks of the receipts, and returns those that were retried since.
 func (t *T) release(a store.Archiver, receipts [][]byte) (back []store.ID) {
 	t.Helper()
 	for _, receipt := range receipts {
@@ -230,7 +230,7 @@ var archiveClauses = []clause{
 		end := func() store.ID {
 			id := t.addOne()
 			t.endAll(worker, store.Completed)
-			t.prune(store.Retention{}) // so that each is noted by itself
+			t.prune(store.Retention{}) // so that each is recorded separately
 			return id
 		}
 		t.edit(store.Change{Op: store.Delete}, end())

@@ -66,7 +66,7 @@ func (t twins[V]) of(engine bool) V {
 	return t.model
 }
 
-// ask puts a question to both stores and fails unless they return the same kind of error.
+// ask makes a call to both stores and fails unless they return the same kind of error.
 func ask[V any](
 	h *history, what string, question func(s store.Store, engine bool) (V, error),
 ) (answer twins[V], err error) {

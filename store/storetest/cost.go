@@ -9,35 +9,35 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Meter reports how much an engine's database has read, and controls what its planner believes.
+// Meter reports how much an engine's database has read, and controls what its planner assumes.
 type Meter struct {
 	Store store.Store
 	Read  func() int64 // pages or rows since the database was created
-	// Learn lets the planner know the present contents, but nothing that comes later.
+	// Learn updates the planner's statistics to the present contents.
 	Learn func()
-	// Beliefs are other beliefs that the planner can have.
+	// Beliefs are other assumptions that the planner can have.
 	Beliefs []Belief
 }
 
-// Belief makes the planner believe something about the tables.
+// Belief makes the planner assume something about the tables.
 type Belief struct {
 	Name string
 	Hold func()
 }
 
-// costly is a call whose work must not depend on what the planner believes. Its prepare function creates what the
-// call works on, and returns the call.
+// costly is a call whose cost must not depend on what the planner assumes. Its prepare function creates what the call
+// works on, and returns the call.
 type costly struct {
 	name    string
 	prepare func(c *costs) (call func())
 }
 
 // Costs makes each call of the contract in a small database, and then in one with n tasks of every sort: while the
-// planner still believes that there are few, while it knows the truth, and with each belief of the meter. A call must
-// read about the same whatever the planner believes, and not much more than in the small database.
+// planner still assumes that there are few, with current statistics, and with each Belief of the meter. A call must
+// read about the same whatever the planner assumes, and not much more than in the small database.
 //
-// Bound is how much a call may read beyond twice of what it reads while the planner knows the truth. It may exceed
-// its reads in the small database by ten times Bound, because a list looks through a bounded number of tasks.
+// A call may read twice as much as with current statistics, plus Bound. It may exceed its reads in the small database
+// by ten times Bound, because a list reads a bounded number of tasks.
 func Costs(t *testing.T, m Meter, n int, bound int64) {
 	fresh := func(testing.TB) func() store.Store { return func() store.Store { return m.Store } }
 	c := &costs{T: newT(t, Engine{New: fresh}), Meter: m}
@@ -183,7 +183,7 @@ func (c *costs) ends(tasks []store.Task, as func(*store.Task) store.Outcome) fun
 
 func completes(t *store.Task) store.Outcome { return to(store.Completed, t) }
 
-// changes returns a call that makes one change to a few tasks, after which they are out of the way.
+// changes returns a call that makes one change to a few tasks, which later calls then do not meet.
 func changes(change store.Change, made ...func(*store.NewTask)) func(c *costs) func() {
 	return func(c *costs) func() {
 		ids := c.addMany(few, append(made, queue("edited"))...)

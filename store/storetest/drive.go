@@ -54,7 +54,7 @@ func (h *history) beatOrLeave() {
 	h.beat(id, ttl, notes...)
 }
 
-// note makes up a note. It may come too late.
+// note generates a note. It may arrive too late.
 func (h *history) note(l *leased) *store.Note {
 	h.made++
 	n := &store.Note{ID: l.model.ID, Lease: l.token}
@@ -72,7 +72,7 @@ func (h *history) note(l *leased) *store.Note {
 }
 
 // die makes a worker miss its beat. If there is a leader, the worker is usually declared dead; otherwise its next
-// beat comes late, and it lives.
+// beat is late, and it stays alive.
 func (h *history) die() {
 	h.Helper()
 	living, _ := h.model.Workers(h.ctx)
@@ -100,7 +100,7 @@ func (h *history) claim() {
 		r.Queues = append(r.Queues, h.queues[(first+i)%3])
 	}
 	if h.seldom("unheard", 8) {
-		r.Again = true // as if the first request never arrived
+		r.Again = true // as if the first request had never arrived
 	}
 	lanes := h.lanes(r.Queues)
 	begin := 0
@@ -121,7 +121,7 @@ func (h *history) claim() {
 	h.lent(tasks, r.Token)
 }
 
-// lanes returns the available tasks in the order in which they must be claimed.
+// lanes returns the available tasks by lane, in the order in which they must be claimed.
 func (h *history) lanes(queues []string) (lanes [][]store.Task) {
 	for _, q := range queues {
 		tasks, _ := h.model.List(h.ctx, store.Filter{Queues: []string{q}, States: []store.State{store.Available},
@@ -149,7 +149,7 @@ func laneLines(tasks []store.Task) []string {
 	return lines
 }
 
-// placedLines describes the tasks whose order is determined: nothing but their enqueue has happened to them.
+// placedLines describes the tasks whose order is determined: those that were only enqueued.
 func (h *history) placedLines(tasks []store.Task) (lines []string) {
 	for _, t := range tasks {
 		if !h.unplaced[t.ID] {
@@ -242,7 +242,7 @@ func (h *history) finish() {
 	h.end(outcomes)
 }
 
-// outcome makes up an outcome.
+// outcome generates an outcome.
 func (h *history) outcome(l *leased) store.Outcome {
 	o := to(store.State(0), &l.model)
 	o.State = pick(h, "state", []store.State{store.Completed, store.Retryable, store.Available, store.Scheduled,
@@ -373,7 +373,7 @@ func (h *history) rescue(term twins[int64]) {
 	for i, t := range tasks.model {
 		for _, l := range h.leases {
 			if l.model.ID == t.ID && l.token == t.Lease {
-				l.model, l.engine = t, tasks.engine[i] // as its rescuer knows it from now on
+				l.model, l.engine = t, tasks.engine[i] // from now on as its rescuer knows it
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 // This file has the parts of a history for tasks that wait for others, or for their turn.
 
-// adorn gives some tasks what few have: needs, a workflow, a turn.
+// adorn gives some tasks rare properties: needs, a workflow, a turn.
 func (h *history) adorn(n *store.NewTask) {
 	if h.seldom("needs", 4) {
 		n.Needs = h.needs(n.ID, 1)
@@ -25,7 +25,7 @@ func (h *history) adorn(n *store.NewTask) {
 	}
 }
 
-// needs makes up between least and 3 needs for a task.
+// needs generates between least and 3 needs for a task.
 func (h *history) needs(of store.ID, least int) (needs []store.Need) {
 	for range h.ints("needs", least, 3) {
 		id := named(h, "nothing", NewID())
@@ -64,7 +64,7 @@ func (h *history) follow(o *store.Outcome) {
 	}
 }
 
-// grant asks which tasks wait for a turn and grants some of them one.
+// grant reads which tasks wait for a turn and grants some of them one.
 func (h *history) grant() {
 	h.Helper()
 	term := h.someTerm()

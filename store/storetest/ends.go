@@ -24,14 +24,14 @@ func (t *T) historian() (h store.Historian, cursor string) {
 	return h, cursor
 }
 
-// told does the leader's housekeeping and reads ends from a cursor until none comes for a moment. It returns the ends
-// of each task, in order, as words.
+// told does the leader's housekeeping and reads ends from a cursor until none arrives for a moment. It returns the
+// ends of each task, in order, as words.
 func (t *T) told(h store.Historian, cursor *string, names map[store.ID]string, limit int) string {
 	t.Helper()
 	return t.toldAfter(t.maintain, h, cursor, names, limit)
 }
 
-// toldAfter is told with other housekeeping, or none.
+// toldAfter is like told, with other housekeeping or none.
 func (t *T) toldAfter(chores func(), h store.Historian, cursor *string, names map[store.ID]string, limit int) string {
 	t.Helper()
 	var words []string

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Exchanging makes an engine end attempts, and claim single tasks, only with Exchange. Everything else that the suite
-// promises of the two calls must hold for it too.
+// Exchanging makes an engine end attempts, and claim single tasks, only with Exchange. Everything that the suite
+// tests about the two calls must hold for it too.
 func Exchanging(e Engine) Engine {
 	open, begin := e.New, e.Begin
 	e.New = func(t testing.TB) func() store.Store {

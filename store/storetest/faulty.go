@@ -16,7 +16,8 @@ type Fault struct {
 	Err    error  // the error that the caller gets
 }
 
-// Faulty is a store that fails on purpose, for tests of code that uses a store. Make one with NewFaulty.
+// Faulty is a store that fails on purpose, for tests of code that uses a store. Create one with
+// NewFaulty.
 type Faulty struct {
 	inner  store.Store
 	faults []Fault

@@ -68,7 +68,7 @@ func completedIn(h *held, tx store.Tx, then ...store.NewTask) error {
 	return err
 }
 
-// heldClauses say that a user's open transaction costs others nothing, whichever of the engine's rows it holds.
+// heldClauses say that a user's open transaction does not delay others, whichever of the engine's rows it holds.
 var heldClauses = func() (all []clause) {
 	for _, of := range holds {
 		all = append(all, clause{"held/a user's open transaction that " + of.name + " costs others nothing", func(t *T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// history is a made-up sequence of events that is applied to both databases.
+// history is a generated sequence of events that is applied to both databases.
 type history struct {
 	*rapid.T
 	*pair
@@ -137,7 +137,7 @@ func (h *history) seldom(label string, n int) bool { return h.ints(label, 1, n) 
 
 func pick[V any](h *history, label string, of []V) V { return of[h.ints(label, 0, len(of)-1)] }
 
-// newTasks makes up between from and to tasks.
+// newTasks generates between from and to tasks.
 func (h *history) newTasks(from, to int) []store.NewTask {
 	tasks := make([]store.NewTask, h.ints("tasks", from, to))
 	for i := range tasks {
@@ -146,7 +146,8 @@ func (h *history) newTasks(from, to int) []store.NewTask {
 	return tasks
 }
 
-// alikeTasks makes up tasks that an engine may store together: they differ only in ids and args, and may run at once.
+// alikeTasks generates tasks that an engine may store together: they differ only in ids and args, and may run at
+// once.
 func (h *history) alikeTasks(from, to int) []store.NewTask {
 	n := store.NewTask{Kind: pick(h, "kind", []string{"k1", "k2"}), Queue: pick(h, "queue", h.queues),
 		Priority: pick(h, "priority", []int16{0, 1})}
@@ -294,8 +295,8 @@ func (h *history) edit() {
 }
 
 // mayChange reports whether the contract determines what an edit does. It does not determine the order of the edits
-// of one call, whether a cancelled rerun can be seen afterwards, what a key still knows about its source after its
-// tasks were moved or deleted, or the error group of a failed task that was moved.
+// of one call, whether a cancelled rerun can be seen afterwards, which source time a key keeps after its tasks were
+// moved or deleted, or the error group of a failed task that was moved.
 func (h *history) mayChange(id store.ID, op store.Op, keys map[string]bool) bool {
 	found, _ := h.model.List(h.ctx, store.Filter{IDs: []store.ID{id}, Detail: true})
 	if len(found) == 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// NoteRefused tests that a beat counts even if the second of its three notes cannot be stored. The engine has been
-// prepared to refuse that message.
+// NoteRefused tests that a beat counts even if the second of its three notes cannot be stored. The caller has
+// prepared the engine to refuse that note.
 func NoteRefused(t testing.TB, s store.Store, message string) {
 	w, ctx := store.Worker{ID: NewID(), Queues: []string{"q"}}, t.Context()
 	tasks := make([]store.NewTask, 3)

@@ -51,7 +51,7 @@ func (t *T) finishedInside(task *store.Task) usersTx {
 }
 
 // endBesides finishes attempts from outside. A user's transaction may be about to finish the last one. Like a worker,
-// it tries that one again alone until it is decided.
+// it retries that one alone until its outcome is decided.
 func (t *T) endBesides(s store.Store, outcomes []store.Outcome) (accepted bool) {
 	last := outcomes[len(outcomes)-1]
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) {

@@ -198,8 +198,8 @@ func (g *graph) enqueue(s store.Store, r *rand.Rand) {
 	}
 }
 
-// inside does something in a user's transaction. It tries again if the database rolled the transaction back, as a
-// user of such a database would.
+// inside does something in a user's transaction. It retries if the database rolled the transaction back, as a user
+// of such a database would.
 func (g *graph) inside(s store.Store, do func(tx store.Tx) error) error {
 	for {
 		err := g.insideOnce(s, do)
@@ -251,8 +251,8 @@ func (g *graph) work(s store.Store, worker store.ID, r *rand.Rand) {
 	}
 }
 
-// judge fails if a task runs although a need of it is not met. It decides how the tasks end, and records that before
-// anybody can see the end, because a child may start at once.
+// judge fails if a task runs although one of its needs is not met. It decides how the tasks end, and records that
+// before the end is visible, because a child may start at once.
 func (g *graph) judge(s store.Store, tasks []store.Task, r *rand.Rand) (outcomes []store.Outcome) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Reruns drives keys that are enqueued with Rerun through made-up interleavings with claims, ends of every sort,
-// cancels, deaths of workers and rescues. It checks what a rerun promises: newer source times win, and stale ones
-// change nothing. However many updates come while a task runs, exactly one more run follows, with the newest args.
-// That run is never lost, however the running attempt ended.
+// Reruns tests keys that are enqueued with Rerun in generated interleavings with claims, ends of every sort,
+// cancels, deaths of workers and rescues. It checks that newer source times win, and stale ones change nothing.
+// However many updates arrive while a task runs, exactly one more run follows, with the newest args. That run is
+// never lost, however the running attempt ends.
 //
-// It makes up n interleavings, or TUSK_TEST_RERUNS of them. TUSK_TEST_SEED selects others.
+// It generates n interleavings, or TUSK_TEST_RERUNS of them. TUSK_TEST_SEED selects others.
 func Reruns(t *testing.T, e Engine, n int) {
 	if text := os.Getenv("TUSK_TEST_RERUNS"); text != "" {
 		var err error
@@ -212,7 +212,7 @@ func (r *reruns) end(ends []store.Outcome) {
 	}
 }
 
-// cancel asks a few running tasks to stop.
+// cancel cancels a few running tasks.
 func (r *reruns) cancel() {
 	r.t.Helper()
 	var ids []store.ID

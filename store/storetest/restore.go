@@ -37,7 +37,7 @@ func (t *T) restore(r store.Restorer, version int64, tasks []store.Task, exist .
 	return version
 }
 
-// archived takes over the finished tasks, deletes them, and returns them, smallest id first.
+// archived reads the finished tasks, deletes them, and returns them, smallest id first.
 func (t *T) archived(a store.Archiver, want int) (tasks []store.Task) {
 	t.Helper()
 	handed, receipts := t.dueNow(a, 100, want)

@@ -1,8 +1,8 @@
-// Package storetest is the contract of package store as a suite of tests, with one clause for each promise, named
+// Package storetest is the conformance suite of package store: one clause for each promise of the contract, named
 // after it.
 //
-// It may use engines only through store.Store. An engine's own test calls Run and Compare. What they do not test is
-// not promised.
+// It may use engines only through store.Store. An engine's own test calls Run, Compare and Reruns. What they do not
+// test is not promised.
 package storetest
 
 import (
@@ -23,20 +23,20 @@ type Engine struct {
 	// New creates an empty, migrated database for one test. It returns a function that opens another independent
 	// handle on it, with connections of its own, as another process would have. t.Cleanup closes the handles.
 	New func(t testing.TB) (open func() store.Store)
-	// Begin opens a user's transaction on the handle's database. It returns what Transactor.Tx takes, and functions
-	// that end the transaction. Nil means that the engine is not a Transactor.
+	// Begin opens a user's transaction on the handle's database. It returns the argument of Transactor.Tx, and
+	// functions that end the transaction. Nil means that the engine is not a Transactor.
 	Begin func(t testing.TB, s store.Store) (tx any, commit, rollback func() error)
 	// Crowded opens a handle on a database of its own, through a small pool provided by a user. Its crowd function
 	// begins transactions until they hold every connection of the pool; they end with the test. Nil means that the
-	// engine takes no pool.
+	// engine does not accept a pool.
 	Crowded func(t testing.TB) (s store.Store, crowd func())
 	// TakenBack reports whether an error of a user's transaction means that the database rolled it back because of
-	// other transactions, so that the user has to try again, as is usual with that database. Nil means that this
-	// never happens.
+	// other transactions, so that the user has to retry, as is usual with that database. Nil means that this never
+	// happens.
 	TakenBack func(err error) bool
 	// OneWriter says that a user's transaction that has written blocks every other writer until it ends.
 	OneWriter bool
-	// Shared says that handles are independent. If it is false, all of them are the same.
+	// Shared says that handles are independent, as in several processes. If it is false, all of them are the same.
 	Shared bool
 	// Spread says that the tasks of a queue are stored in different places, and that the order across them is only
 	// approximate. The engine's own tests state the bounds.
@@ -50,7 +50,7 @@ func Run(t *testing.T, e Engine) {
 	}
 }
 
-// clause is a promise and its test.
+// clause is a promise with its test.
 type clause struct {
 	name  string
 	check func(t *T)
@@ -198,7 +198,7 @@ func (t *T) beat(id store.ID, ttl time.Duration, notes ...store.Note) []store.St
 	return stops
 }
 
-// tell sends a numbered beat that says what the worker holds.
+// tell sends a numbered beat that lists what the worker holds.
 func (t *T) tell(id store.ID, seq, seen int64, holds ...store.Token) {
 	t.Helper()
 	b := store.Beat{Worker: store.Worker{ID: id, Queues: []string{"q"}, Concurrency: 1}, TTL: time.Hour, Seq: seq,
@@ -258,7 +258,7 @@ func (t *T) end(outcomes ...store.Outcome) []store.ID {
 	return lost
 }
 
-// finish calls Finish, and tries again for tasks that are held for a moment.
+// finish calls Finish, and retries tasks that are held for a moment.
 func finish(ctx context.Context, s store.Leaser, outcomes []store.Outcome) (lost []store.ID, err error) {
 	for {
 		late, err := s.Finish(ctx, outcomes)

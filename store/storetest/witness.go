@@ -17,7 +17,7 @@ func (t *T) witnessed() store.Store {
 	return s
 }
 
-// mustWitness skips the clause if the engine sees no deaths. The engine may know that only after it has looked at its
+// mustWitness skips the clause if the engine detects no deaths, which it may know only after it has checked its
 // connection.
 func (t *T) mustWitness(s store.Store) {
 	if w, ok := store.As[store.Witness](s); !ok || !w.Witnesses() {

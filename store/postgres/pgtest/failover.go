@@ -15,7 +15,7 @@ import (
 )
 
 // FailOver lets an asynchronous standby take the server's place at the server's address.
-// The standby has everything that was acknowledged when before returns. Then FailOver cuts
+// The standby has everything that was acknowledged when before returns. Then FailOver stops
 // the replication and calls cut: everything that is acknowledged from then on will be lost.
 // When cut returns, FailOver kills the server and promotes the standby.
 func (s *Server) FailOver(before, cut func()) error {
@@ -50,7 +50,7 @@ func (s *Server) FailOver(before, cut func()) error {
 	return s.exec(context.Background(), "select pg_promote()")
 }
 
-// standby makes a standby that follows the server.
+// standby creates a standby that follows the server.
 func (s *Server) standby() (*Server, error) {
 	account, err := unprivileged()
 	if err != nil {

@@ -61,8 +61,8 @@ func Main(m interface{ Run() int }) {
 	os.Exit(code)
 }
 
-// DSN makes a database for a test and returns its DSN. Settings are appended as
-// the connection's parameters.
+// DSN creates a database for a test and returns its DSN. Settings are appended as the
+// connection's parameters.
 func DSN(t testing.TB, settings ...string) string {
 	t.Helper()
 	return server(t).Database(t, settings...)
@@ -98,11 +98,11 @@ func newName() string {
 	return fmt.Sprintf("tusk_test_%d_%d", os.Getpid(), databases.n)
 }
 
-// Template makes databases that all have the same initial content. Prepare is called once;
+// Template creates databases that all have the same initial content. Prepare is called once;
 // each test gets a copy of the database that it prepared.
 type Template struct {
 	Prepare func(dsn string) error
-	name    string // of the database; empty if it is not made yet
+	name    string // of the database; empty if it is not created yet
 }
 
 // DSN is like the function DSN.
@@ -125,7 +125,7 @@ func (p *Template) DSN(t testing.TB, settings ...string) string {
 	return s.database(t, newName(), " template "+p.name, settings)
 }
 
-// Database makes a database that is dropped at the end of the test.
+// Database creates a database that is dropped at the end of the test.
 func (s *Server) Database(t testing.TB, settings ...string) string {
 	t.Helper()
 	databases.Lock()
@@ -184,7 +184,7 @@ func Start(settings ...string) (*Server, error) {
 	return StartOf(bin, settings...)
 }
 
-// StartOf is Start with the programs in a folder.
+// StartOf is like Start, with the programs in the given folder.
 func StartOf(bin string, settings ...string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "tusk-pg-")
 	if err != nil {
@@ -258,7 +258,7 @@ func (s *Server) run() error {
 	return s.await()
 }
 
-// Standby makes an asynchronous standby of a server that Start has started.
+// Standby creates an asynchronous standby of a server that Start has started.
 func (s *Server) Standby() (*Server, error) {
 	account, err := unprivileged()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // server. It returns what is passed on, and whether the connection stays open.
 type Pass func(piece []byte, up bool) (on []byte, open bool)
 
-// All passes everything on.
+// All is a Pass that passes on everything.
 func All(*Wire) Pass { return func(piece []byte, _ bool) ([]byte, bool) { return piece, true } }
 
 // Wires are the connections to one server.
@@ -33,8 +33,8 @@ type Wire struct {
 	linger         atomic.Int64 // nanoseconds
 }
 
-// Start listens before the server of a URL, until the test ends. It returns the URL that leads through the wires. It
-// calls pass for each new wire.
+// Start listens in front of the server of a URL, until the test ends. It returns the URL that leads through the
+// wires. It calls pass for each new wire.
 func Start(t testing.TB, dsn string, pass func(*Wire) Pass) (*Wires, string) {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -130,7 +130,7 @@ func (w *Wire) Cut() {
 	w.Server.Close()
 }
 
-// Die makes a wire go dead without notice: nothing that is sent arrives, not even that an end was closed.
+// Die makes a wire fail silently: nothing that is sent arrives, not even the close of an end.
 func (w *Wire) Die() { w.dead.Store(true) }
 
 // Linger keeps one end open for some time after the other one was closed.
