@@ -1,8 +1,8 @@
-// Package allot decides whose turn it is: it shares the turns of a queue among tenants by weight, within limits of
-// concurrency and rate.
+// Package allot hands out turns: it shares the turns of a queue among tenants by weight, within limits of concurrency
+// and rate.
 //
-// It is pure. Package tend passes in the time and the waiting tasks, and gets back the ids to grant and what must be
-// remembered of rates.
+// It is pure. Package tend passes in the time and the waiting tasks, and gets back the ids to grant and the usage of
+// rates to store.
 package allot
 
 import (
@@ -54,7 +54,7 @@ func (l *Limits) Turns() bool {
 		l.Rated() || l.BlockOnRetry
 }
 
-// Waiting is what Pick needs to know of a queue.
+// Waiting is what Pick needs to know about a queue.
 type Waiting struct {
 	Limits Limits
 	Groups []store.Turns
@@ -64,7 +64,7 @@ type Waiting struct {
 	Weights map[store.ID]int // of tasks, for rates; the default is 1
 }
 
-// Paid is the weight of a task that has had a turn before and was put off before its handler began.
+// Paid is the weight of a task that has had a turn before and was postponed before its handler began.
 const Paid = -1
 
 func (w *Waiting) weight(id store.ID) float64 {
@@ -74,15 +74,15 @@ func (w *Waiting) weight(id store.ID) float64 {
 	return float64(max(w.Weights[id], 1))
 }
 
-// Shares remembers how much each tenant of a queue has had, so that turns are shared over time and not only within one
-// call.
+// Shares records how many turns each tenant of a queue has had, so that turns are shared over time and not only
+// within one call.
 type Shares struct {
 	had   map[string]float64 // by tenant: turns divided by weight
 	level float64            // the share of the tenant served last, before that turn
 }
 
-// Pick chooses the tasks whose turn it is, in order, and counts them in rates and in shares. Short says that there was
-// room for more, and that a group which was used up may have more waiting tasks.
+// Pick chooses the tasks that get their turn, in order, and counts them in rates and in shares. short says that there
+// was room for more, and that a group whose tasks were all chosen may have more waiting tasks.
 func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store.ID, short bool) {
 	q := newQueue(&w, shares)
 	l := &w.Limits
@@ -116,8 +116,8 @@ func Pick(w Waiting, shares *Shares, rates Rates, now time.Time) (picked []store
 	return picked, short && len(picked) < room
 }
 
-// queue is a heap of tenants. The tenant that has had least is first; if several have had the same, the one that has
-// waited longest. So tasks that came together are granted together.
+// queue is a heap of tenants. The tenant that has had the least is first; among equals, the one that has waited
+// longest. So tasks that arrived together are granted together.
 type queue struct {
 	tenants []*tenant
 	held    int
@@ -186,8 +186,8 @@ func newTenant(name string, l *Limits, held int) *tenant {
 	return t
 }
 
-// enter adds the tenants that wait now. A tenant that was away starts at the level of the others: it has saved up
-// nothing.
+// enter adds the tenants that wait now. A tenant that had no tasks starts at the level of the others: unused turns
+// are not saved up.
 func (s *Shares) enter(tenants []*tenant) {
 	had := make(map[string]float64, len(tenants))
 	for _, t := range tenants {

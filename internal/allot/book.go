@@ -12,23 +12,23 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Remembered is how long a usage may matter after it was written: two of the longest periods of a rate, since a sliding
-// window counts the one before.
+// Remembered is how long a usage may matter after it was written: two of the longest periods of a rate, because a
+// sliding window counts the previous one.
 const Remembered = 48 * time.Hour
 
-// pageSize is about how many usages one record holds.
+// pageSize is the approximate number of usages in one record.
 const pageSize = 1000
 
 // Book is the usage of a queue's rates as it is stored. A queue may have a partition for each of a million customers,
-// whose usage has to be known for a day. So it is stored in pages, and each round writes only the last one: usages that
-// change move there. Pages of which little is left are dissolved, and what is used up by its window is dropped.
+// whose usage has to be known for a day. So it is stored in pages, and each round writes only the last one: usages
+// that change move there. Pages with few usages left are dissolved, and usages whose window is over are dropped.
 type Book struct {
 	Usage Rates
 
 	queue string
 	pages []*page // in the order in which they were begun
 	home  map[string]*page
-	hand  int // the page that was looked at last
+	hand  int // the page that was checked last
 }
 
 type page struct {
@@ -49,7 +49,7 @@ func OpenBook(queue string, records []store.Record) (b *Book, err error) {
 		}
 	}
 	slices.SortFunc(b.pages, func(x, y *page) int { return x.number - y.number })
-	for _, p := range b.pages { // what has moved to a later page may still be in an earlier one
+	for _, p := range b.pages { // a usage that has moved to a later page may still be in an earlier one
 		var of Rates
 		if e := json.Unmarshal(bodies[p], &of); e != nil {
 			err = errors.Join(err, fmt.Errorf("usage %s: %w", b.name(p), e))
@@ -103,7 +103,7 @@ func (b *Book) Write(names []string, l *Limits, now time.Time) (put store.Record
 	return store.Record{Kind: StateKind, Name: b.name(last), Version: last.version, Body: body}, gone, err
 }
 
-// Written notes the version of the record that Write returned last.
+// Written sets the version of the record that Write returned last.
 func (b *Book) Written(version int64) { b.pages[len(b.pages)-1].version = version }
 
 // last returns the page to write to. It begins a new one if the last is full.
@@ -121,7 +121,7 @@ func (b *Book) last() *page {
 	return p
 }
 
-// dissolve looks at a few of the pages before the last. If little is left of one, it moves that to the last page and
+// dissolve checks a few of the pages before the last. If one has few usages left, it moves them to the last page and
 // returns the record of the empty one.
 func (b *Book) dissolve(last *page, l *Limits, now time.Time) *store.Record {
 	before := len(b.pages) - 1
@@ -140,7 +140,7 @@ func (b *Book) dissolve(last *page, l *Limits, now time.Time) *store.Record {
 	return nil
 }
 
-// move makes a usage part of a page.
+// move moves a usage to a page.
 func (b *Book) move(name string, to *page) {
 	if from := b.home[name]; from != nil {
 		delete(from.names, name)

@@ -76,7 +76,7 @@ func (rates Rates) used(r *Rate, of string, now time.Time) float64 {
 	if now.Before(u.At) {
 		u.At = now
 	}
-	// What was allowed before must not become a debt.
+	// Starts that were allowed before must not become a debt.
 	if all := float64(r.Allowed); u.Allowed > r.Allowed {
 		u.Used, u.Prior = min(u.Used, all), min(u.Prior, all)
 	}

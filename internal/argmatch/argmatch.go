@@ -1,5 +1,5 @@
-// Package argmatch says whether a task's args match a search, in the database or in an archive. It
-// is pure: text goes in, an answer comes out.
+// Package argmatch decides whether a task's args match a search, in the database or in an archive.
+// It is pure.
 package argmatch
 
 import (
@@ -12,8 +12,8 @@ import (
 
 var byPath = regexp.MustCompile(`^([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)$`)
 
-// Matcher parses a search. order.id=17 compares the value at a path. Any other text is looked for
-// in the JSON as it is, ignoring case.
+// Matcher parses a search. order.id=17 compares the value at a path. Any other text is searched
+// for in the JSON, ignoring case.
 func Matcher(text string) func(args []byte) bool {
 	if m := byPath.FindStringSubmatch(text); m != nil {
 		path, want := strings.Split(m[1], "."), m[2]

@@ -1,7 +1,6 @@
-// Package bell tells the workers of a process that a queue may have tasks, and the leader that there is something to
-// do.
+// Package bell notifies the workers of a process that a queue may have tasks, and the leader that there may be work.
 //
-// It touches only hints and tasks. Engines ring it, and whoever listens to an engine gets its hints.
+// It uses only hints and tasks. Engines ring the bell, and the listeners of an engine get its hints.
 package bell
 
 import (
@@ -19,13 +18,14 @@ type Bell struct {
 	listeners map[*listener]bool
 }
 
-// listener is one call of Listen. Its channel ring has room for one ring, which is enough to make it look.
+// listener is one call of Listen. Its channel ring has room for one ring, which is enough to make it check.
 type listener struct {
 	mail map[string]bool
 	ring chan struct{}
 }
 
-// Listen calls wake with what the bell has rung for, in the caller's goroutine, and returns the context's error.
+// Listen calls wake with the hints, in the caller's goroutine, until the context ends, and returns the context's
+// error.
 func (b *Bell) Listen(ctx context.Context, wake func(store.Hint)) error {
 	l := &listener{mail: map[string]bool{}, ring: make(chan struct{}, 1)}
 	b.mu.Lock()
@@ -53,8 +53,8 @@ func (b *Bell) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// Ring says that a queue may have available tasks, or rings one of the names for the leader. It reports whether anybody
-// listens.
+// Ring says that a queue may have available tasks, or rings one of the names for the leader. It reports whether there
+// are listeners.
 func (b *Bell) Ring(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +68,7 @@ func (b *Bell) Ring(name string) bool {
 	return len(b.listeners) > 0
 }
 
-// Heard reports whether anybody listens.
+// Heard reports whether there are listeners.
 func (b *Bell) Heard() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

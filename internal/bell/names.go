@@ -14,14 +14,14 @@ const (
 	Soon  = "\x02soon"  // tasks are due within store.Soon
 )
 
-// Any is rung if it is unknown who has something to do.
+// Any is rung if it is unknown who has work.
 const Any = "\x02any"
 
 // Leads reports whether a name is rung for the leader.
 func Leads(name string) bool { return name == Turns || name == Due || name == Soon }
 
-// For returns the name to ring for a task that has entered its state, at the engine's time now. It is empty if nobody
-// needs to know.
+// For returns the name to ring for a task that has entered its state, at the engine's time now. It is empty if no
+// hint is needed.
 func For(r *rules.Row, now time.Time) string {
 	switch {
 	case r.State == store.Available:
@@ -34,7 +34,7 @@ func For(r *rules.Row, now time.Time) string {
 	return ""
 }
 
-// DueIn returns the name to ring for a task that is due after d, or an empty name if nobody needs to know.
+// DueIn returns the name to ring for a task that is due after d, or an empty name if no hint is needed.
 func DueIn(d time.Duration) string {
 	switch {
 	case d < store.Promptly:

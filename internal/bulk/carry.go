@@ -19,22 +19,22 @@ type Store interface {
 
 // Options of a Carrier. ID, Patience and Log are required.
 type Options struct {
-	ID store.ID // of the carrier; must be fresh
-	// Patience is how long an operation that another process carries may show no progress before
-	// this carrier takes it over. It should be the same in all processes.
+	ID store.ID // of the carrier; must be new
+	// Patience is how long an operation of another process may show no progress before this carrier
+	// takes it over. It should be the same in all processes.
 	Patience time.Duration
-	Only     store.ID          // carry on this operation alone; zero means all
-	Tell     func(o Operation) // is called with each operation looked at; may be nil
+	Only     store.ID          // carry out only this operation; zero means all
+	Tell     func(o Operation) // called with each operation that was read; may be nil
 	Log      *slog.Logger
 }
 
-// Carrier carries operations on. One carrier at a time carries an operation: the first to write its
-// ID into the record. A carrier that stops writing loses the operation to another one, which
-// measures the time by its own clock.
+// Carrier carries out operations. One carrier at a time carries out an operation: the first to
+// write its ID into the record. A carrier that stops writing loses the operation to another one,
+// which measures the time by its own clock.
 type Carrier struct {
 	store  Store
 	o      Options
-	others map[store.ID]sighting  // last seen progress of operations that others carry
+	others map[store.ID]sighting  // last seen progress of other carriers' operations
 	due    map[store.ID]time.Time // when the next page of a throttled operation is due
 	pace   pace
 	told   time.Time // when Keep last logged failures
@@ -53,19 +53,19 @@ func New(s Store, o Options) *Carrier {
 }
 
 const (
-	every   = time.Second            // how often a carrier looks for operations
+	every   = time.Second            // how often a carrier reads the operations
 	longest = 500 * time.Millisecond // how long a step takes, unless its pages are slow
 	tell    = 5 * time.Second        // how often Keep logs failures
 )
 
-// Step looks at all operations and changes some pages of those that are this carrier's. It returns
-// the pause before the next step.
+// Step reads all operations and changes some pages of those that are this carrier's. It returns the
+// pause before the next step.
 func (c *Carrier) Step(ctx context.Context) (pause time.Duration, err error) {
 	pause, failed, err := c.step(ctx)
 	return pause, errors.Join(failed, err)
 }
 
-// Keep is Step for a loop. If an operation cannot be carried on, Keep logs that and continues with
+// Keep is Step for a loop. If an operation cannot be carried out, Keep logs that and continues with
 // the others.
 func (c *Carrier) Keep(ctx context.Context) (pause time.Duration, err error) {
 	pause, failed, err := c.step(ctx)
@@ -131,13 +131,13 @@ func (c *Carrier) Release(ctx context.Context) error {
 	return nil
 }
 
-// carried is an operation that this carrier carries on, with the version of its record.
+// carried is an operation of this carrier, with the version of its record.
 type carried struct {
 	Operation
 	version int64
 }
 
-// takes reports whether this carrier should carry an operation on: it does so already, no other
+// takes reports whether this carrier should carry out an operation: it does so already, no other
 // carrier does, or the one that did no longer makes progress.
 func (c *Carrier) takes(o Operation, version int64, others map[store.ID]sighting) bool {
 	if o.Holder.IsZero() || o.Holder == c.o.ID {
@@ -157,14 +157,14 @@ func (c *Carrier) forget(ctx context.Context, r store.Record, o Operation, place
 	c.tell(o)
 	if place >= keep && c.o.Only.IsZero() {
 		r.Body = nil
-		_, _, _ = c.store.PutRecord(ctx, store.PutRecord{Record: r}) // the next step tries again
+		_, _, _ = c.store.PutRecord(ctx, store.PutRecord{Record: r}) // the next step retries
 	}
 }
 
 var errTaken = errors.New("taken over by another process")
 
 // carry changes pages until turn has passed, at least one, and saves the progress after each. It
-// returns how long until the next page is due.
+// returns the time until the next page is due.
 func (c *Carrier) carry(ctx context.Context, o *carried, turn time.Duration) (time.Duration, error) {
 	if o.Holder != c.o.ID {
 		c.o.Log.Debug("operation: carry on", "operation", o.ID, "holder", o.Holder)
@@ -191,7 +191,7 @@ func (c *Carrier) carry(ctx context.Context, o *carried, turn time.Duration) (ti
 	}
 }
 
-// page looks at the next tasks and changes those that the operation may change.
+// page reads the next tasks and changes those that the operation may change.
 func (c *Carrier) page(ctx context.Context, o *carried) error {
 	if o.CancelRequested {
 		o.State = Cancelled

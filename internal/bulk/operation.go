@@ -1,9 +1,9 @@
 // Package bulk changes all tasks that match a filter, page by page. Such a change is an operation:
 // a record with a cursor. It survives its process, and any other process can continue it.
 //
-// It may use a store's List and Edit, and its records. Operations come in from package tusk.
-// Package tend carries them on in the leader's process, and package tusk in any other process that
-// asks for it.
+// It may use a store's List and Edit, and its records. Operations come from package tusk. Package
+// tend carries them out in the leader's process, and package tusk in any process that calls
+// CarryOperation.
 package bulk
 
 import (
@@ -28,7 +28,7 @@ const (
 )
 
 // Operation is one change to all tasks that match a filter and existed when it began. Each task is
-// looked at once, the newest first. If a process dies, the page that it was working on is looked at
+// examined once, the newest first. If a process dies, the page that it was working on is examined
 // again.
 type Operation struct {
 	ID     store.ID     `json:"id"`
@@ -36,8 +36,8 @@ type Operation struct {
 	Change store.Change `json:"change"`
 	Filter store.Filter `json:"filter"`
 
-	// Owner identifies the one who began it. By is their name and Via the way they used, both for
-	// people to read.
+	// Owner identifies who began it. By is that person's or token's name and Via the way used, both
+	// for people to read.
 	Owner string `json:"owner,omitempty"`
 	By    string `json:"by,omitempty"`
 	Via   string `json:"via,omitempty"`
@@ -48,24 +48,24 @@ type Operation struct {
 
 	// PerSecond is the most tasks that it tries to change in a second. 0 means no limit.
 	PerSecond int   `json:"per_second,omitempty"`
-	Limit     int64 `json:"limit,omitempty"`    // most tasks to look at; 0 means no limit
-	Expected  int64 `json:"expected,omitempty"` // estimate of the tasks to look at; 0 if unknown
+	Limit     int64 `json:"limit,omitempty"`    // maximum number of tasks to examine; 0 means no limit
+	Expected  int64 `json:"expected,omitempty"` // estimated number of tasks to examine; 0 if unknown
 
-	Seen      int64 `json:"seen"`      // tasks looked at
+	Seen      int64 `json:"seen"`      // tasks examined
 	Changed   int64 `json:"changed"`   // how many of those were changed
 	Requested int64 `json:"requested"` // running tasks that were told to stop
-	Refused   int64 `json:"refused"`   // left alone: gone, or in a state that does not allow the change
-	KeyTaken  int64 `json:"key_taken"` // left alone: another unfinished task has the key
+	Refused   int64 `json:"refused"`   // unchanged: gone, or in a state that does not allow the change
+	KeyTaken  int64 `json:"key_taken"` // unchanged: another unfinished task has the key
 
-	Left []store.Edited `json:"left,omitempty"` // the first tasks that were left alone, and why
+	Left []store.Edited `json:"left,omitempty"` // the first unchanged tasks, and why
 
 	StartedAt  time.Time `json:"started_at,omitzero"`  // by the engine's clock
 	FinishedAt time.Time `json:"finished_at,omitzero"` // likewise
 
 	CancelRequested bool     `json:"cancel_requested,omitempty"`
 	Error           string   `json:"error,omitempty"` // of the latest page, if that failed
-	Cursor          store.ID `json:"cursor"`          // the oldest task looked at; the search goes from new to old
-	Holder          store.ID `json:"holder"`          // the process that carries it on; zero if none yet
+	Cursor          store.ID `json:"cursor"`          // the oldest task examined; the search goes from new to old
+	Holder          store.ID `json:"holder"`          // the process that carries it out; zero if none yet
 }
 
 // Ended reports whether the operation is over.
@@ -94,7 +94,7 @@ const (
 	instant = time.Millisecond
 )
 
-// page returns the filter for the operation's next page, with at most so many tasks.
+// page returns the filter for the operation's next page of at most the given number of tasks.
 func (o *Operation) page(most int) store.Filter {
 	f := o.Filter
 	if until := o.StartedAt.Add(instant); f.Until.IsZero() || until.Before(f.Until) {
@@ -110,7 +110,7 @@ func (o *Operation) page(most int) store.Filter {
 	return f
 }
 
-// mostLeft is how many of the tasks that were left alone are listed.
+// mostLeft is how many unchanged tasks are listed.
 const mostLeft = 20
 
 // count adds the results of a page.

@@ -11,7 +11,7 @@ type pace struct {
 	waits bool // most of the time does not depend on the size of the page
 }
 
-// learn takes note of a page. A slow page makes the next one half as large, to save the time that
+// learn adjusts to a page. After a slow page, the next one is half as large, to save the time that
 // its tasks cost. Two pages of different sizes show that cost. If it is less than half of the time,
 // the page waited for something else: smaller pages would wait as often and do less.
 func (p *pace) learn(n int, took time.Duration) {
@@ -28,5 +28,5 @@ func (p *pace) learn(n int, took time.Duration) {
 	}
 }
 
-// fail takes note of a page that failed. It may have been too large for its time limit.
+// fail adjusts to a page that failed, which may have been too large for its time limit.
 func (p *pace) fail() { p.size, p.n = max(p.size/2, leastOnPage), 0 }

@@ -1,4 +1,5 @@
-// Package duration reads durations as people write them: 90s, 1h30m, 7d, 2w, 1d12h, or a number of seconds.
+// Package duration parses durations as people write them: 90s, 1h30m, 7d, 2w, 1d12h, or a number of
+// seconds.
 package duration
 
 import (
@@ -27,8 +28,8 @@ var (
 	errTooLong = errors.New("is too long a duration: want at most 36500d")
 )
 
-// ParseUnit is Parse for durations that need a unit. It is for places where a bare number would
-// more likely be a year, or where something is kept for a time that is never seconds.
+// ParseUnit is Parse for durations that need a unit. It is for values where a bare number is probably a
+// year, or for retentions, which are never a few seconds.
 func ParseUnit(text string) (time.Duration, error) {
 	if text != "0" && bare(text) {
 		return 0, errors.New("want a duration with its unit, such as 72h or 30d")

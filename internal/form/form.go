@@ -1,5 +1,5 @@
-// Package form decodes JSON into Go types, and reports for each mistake where it is, which form is
-// wanted, and which field was probably meant.
+// Package form decodes JSON into Go types. It reports where a mistake is, what is expected, and
+// which field was probably meant.
 package form
 
 import (

@@ -25,7 +25,7 @@ type Ref struct {
 	Bytes  int64           `json:"bytes"`         // size of the JSON in bytes
 	SHA256 string          `json:"sha256"`        // of the JSON
 	Key    json.RawMessage `json:"key,omitempty"` // the encryption key, itself encrypted; empty if none
-	// Plain is the key in the clear, as long as the reference is not stored.
+	// Plain is the unencrypted key, as long as the reference is not stored.
 	Plain []byte `json:"plain,omitempty"`
 }
 
@@ -69,8 +69,8 @@ func Name(task, own store.ID, now time.Time) string {
 	return now.UTC().Format(time.DateOnly) + "/" + task.String() + "." + own.String()
 }
 
-// TaskOf returns the task in an object's name. The object was made for that task, but another task
-// with the same key may hold its args now.
+// TaskOf returns the task in an object's name. The object was written for that task, but another
+// task with the same key may hold its args now.
 func TaskOf(object string) (store.ID, bool) {
 	parts := objects.FindStringSubmatch(object)
 	if parts == nil {
@@ -84,7 +84,7 @@ func TaskOf(object string) (store.ID, bool) {
 type Header struct {
 	Version int      `json:"tusk_payload"`
 	Task    store.ID `json:"task"`
-	// By is the task whose attempt made the object. Until that attempt ends, the database may lack
+	// By is the task whose attempt wrote the object. Until that attempt ends, the database may lack
 	// Task or its reference to the object.
 	By  store.ID `json:"by,omitzero"`
 	Key string   `json:"key,omitempty"`

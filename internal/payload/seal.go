@@ -30,14 +30,14 @@ func NewKey() []byte {
 	return key
 }
 
-// pieces reads pieces, changes each one and passes on the result.
+// pieces reads pieces, converts each one and passes on the result.
 type pieces struct {
 	from   *bufio.Reader
 	size   int // of a whole piece as it is read
 	change func(dst, nonce, piece []byte) ([]byte, error)
 	number uint64
 	buffer []byte // for a piece as it is read
-	ready  []byte // changed, but not passed on yet
+	ready  []byte // converted, but not passed on yet
 	room   []byte
 	last   bool
 }
@@ -53,8 +53,8 @@ func Encrypt(r io.Reader, key []byte) (io.Reader, error) {
 	}), nil
 }
 
-// Decrypt returns a reader of r's content in the clear. r must begin with the piece that has the
-// given number.
+// Decrypt returns a reader of r's decrypted content. r must begin with the piece that has the given
+// number.
 func Decrypt(r io.Reader, key []byte, number uint64) (io.Reader, error) {
 	aead, err := open(key)
 	if err != nil {

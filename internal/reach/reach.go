@@ -1,8 +1,7 @@
 // Package reach decides which addresses this process may call on behalf of others: public ones, and
 // those that its operator allows.
 //
-// It is pure except for dialing. An address comes in from package builtin or package push; a
-// connection or ErrTarget goes out.
+// It is pure except for dialing. It is used by package builtin and package push.
 package reach
 
 import (
@@ -20,29 +19,29 @@ import (
 	"time"
 )
 
-// ErrTarget is the same for every address that is not allowed, so that nobody can map a network by
-// trying addresses.
+// ErrTarget is the same for every address that is not allowed, so that a network cannot be mapped
+// by trying addresses.
 var ErrTarget = errors.New(
 	"target is not allowed: only public addresses are, and hosts that the operator allows (--push-allow of tusk serve " +
 		"and tusk dev, --allow-host of tusk work)")
 
-// Errors of the look-up of a name that the operator did not allow by name. They name no resolver. A
-// name that does not exist gives the same error as one in a private network.
+// Errors of the lookup of a name that the operator did not allow by name. They do not name a
+// resolver. A name that does not exist gives the same error as one in a private network.
 var (
 	ErrName   = errors.New("the host's name was not found, or leads to addresses that are not allowed")
 	ErrLookUp = errors.New("the host's name could not be looked up")
 )
 
 // Guard decides which addresses a request may reach. It judges the address that is dialed, after
-// all look-ups, so that no spelling of an address and no answer of a name server gets around it.
+// all lookups, so that no spelling of an address and no answer of a name server can bypass it.
 type Guard struct {
 	hosts []string // "host" or "host:port", lower case
 	nets  []netip.Prefix
 	dial  net.Dialer
 }
 
-// New parses what is allowed besides public addresses: hosts, hosts with a port, addresses and
-// networks ("10.1.0.0/16").
+// New parses what is allowed in addition to public addresses: hosts, hosts with a port, addresses
+// and networks ("10.1.0.0/16").
 func New(allow []string) (*Guard, error) {
 	g := &Guard{dial: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
 	for _, entry := range allow {

@@ -1,8 +1,8 @@
-// Package tick says when a schedule fires: which ticks are due, which were missed and what to do
-// about those, and which task a tick enqueues.
+// Package tick decides when a schedule fires: which ticks are due, which were missed and what
+// happens to those, and which task a tick enqueues.
 //
-// It is pure except for random numbers. Schedules come in as documents from package tusk or from
-// the store; ticks and tasks go out to package tend.
+// It is pure except for random numbers. Schedules come as documents from package tusk or from the
+// store; ticks and tasks go to package tend.
 package tick
 
 import (
@@ -19,13 +19,13 @@ import (
 // RecordKind is the kind of record that schedules are stored as.
 const RecordKind = "schedule"
 
-// Missed says what to do about ticks that were not fired in time, because no leader was up or
+// Missed says what happens to ticks that were not fired in time, because there was no leader or
 // because of an outage.
 type Missed string
 
 // The policies for missed ticks.
 const (
-	MissedOnce Missed = "once" // one run stands for all of them; the default
+	MissedOnce Missed = "once" // one run replaces all of them; the default
 	MissedSkip Missed = "skip" // they are dropped
 	MissedAll  Missed = "all"  // each one runs; only the latest ones if there are more than Cap
 )
@@ -37,7 +37,7 @@ type Overlap string
 const (
 	OverlapSkip   Overlap = "skip"   // the tick is dropped; the default
 	OverlapBuffer Overlap = "buffer" // one run follows the current one, for the latest tick
-	OverlapAllow  Overlap = "allow"  // they run side by side
+	OverlapAllow  Overlap = "allow"  // the runs overlap
 )
 
 const (
@@ -106,10 +106,10 @@ const Skew = 10 * time.Second
 
 // Rewind moves the cursor back to the next tick if the cursor is more than one tick ahead. Then the
 // clock was ahead when the cursor was set, and has been corrected. A cursor that is less far ahead
-// is left alone, because its tick has been fired.
+// is not changed, because its tick has been fired.
 //
 // Ticks that the wrong clock fired are fired again at their time. If they are missed then, they are
-// not made up for: perhaps the clock was right before and will go forward again.
+// skipped: the clock may have been right before and may go forward again.
 func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 	if !s.Next.After(now.Add(Skew)) {
 		return false, nil
@@ -128,9 +128,9 @@ func (s *Schedule) Rewind(now time.Time) (moved bool, err error) {
 	return moved, nil
 }
 
-// Due returns the ticks to fire at now, oldest first and at most so many. It moves the cursor past
-// them, and past ticks that a policy drops. If more ticks are due, the cursor is on the first of
-// them. The first call only plans.
+// Due returns the ticks to fire at now, oldest first, up to the given number. It moves the cursor
+// past them, and past ticks that a policy drops. If more ticks are due, the cursor is on the first
+// of them. The first call only plans.
 func (s *Schedule) Due(now time.Time, most int) ([]time.Time, error) {
 	if s.Paused || s.Next.After(now) {
 		return nil, nil
@@ -210,14 +210,14 @@ func (s *Schedule) Task(name string, at time.Time, id store.ID) (store.NewTask, 
 	return t, nil
 }
 
-// KeyPrefix begins the keys of all tasks that schedules enqueue.
+// KeyPrefix is the prefix of the keys of all tasks that schedules enqueue.
 const KeyPrefix = store.ScheduleKeys
 
-// Key returns the key that keeps the tasks of a schedule from overlapping.
+// Key returns the key that prevents the tasks of a schedule from overlapping.
 func Key(name string) string { return KeyPrefix + name }
 
-// Stored takes note of the results of storing the tasks that Task made. A tick whose key was taken
-// by an unfinished task counts as skipped, not as fired.
+// Stored records the results of storing the tasks that Task returned. A tick whose key was taken by
+// an unfinished task counts as skipped, not as fired.
 func (s *Schedule) Stored(results []store.Enqueued) (changed bool) {
 	for _, r := range results {
 		if r.Result == store.Skipped || r.Result == store.Stale {
@@ -226,7 +226,7 @@ func (s *Schedule) Stored(results []store.Enqueued) (changed bool) {
 			changed = true
 		}
 		id := ""
-		if !r.ID.IsZero() { // zero if the task that it stands for has ended
+		if !r.ID.IsZero() { // zero if the existing task has ended
 			id = r.ID.String()
 		}
 		changed = changed || s.LastTask != id

@@ -1,6 +1,7 @@
-// Package together lets calls of one process share transactions: calls that meet cost the database as much as one.
+// Package together lets concurrent calls of one process share transactions, so that they cost the database as much as
+// one.
 //
-// It may touch nothing except what it is given.
+// It accesses no database itself; callers pass a function.
 package together
 
 import (
@@ -11,19 +12,19 @@ import (
 	"time"
 )
 
-// Calls makes calls of one kind wait while others are under way, and then answers them with one transaction. A call
-// that meets no other runs at once.
+// Calls makes calls of one kind wait while others are in progress, and then answers them with one transaction. A call
+// runs at once if no other is in progress.
 type Calls[T any] struct {
-	// Patience is how long a call waits for the transactions under way, one of which may hang, before it runs alone. 0
-	// means no limit.
+	// Patience is how long a call waits for the transactions in progress, one of which may hang, before it runs
+	// alone. 0 means no limit.
 	Patience time.Duration
 
 	mu      sync.Mutex
-	busy    int // transactions under way
+	busy    int // transactions in progress
 	waiting []*joined[T]
 }
 
-// joined is a call that takes part.
+// joined is a waiting call.
 type joined[T any] struct {
 	value T
 	size  int
@@ -41,15 +42,15 @@ const (
 	alone         // it runs a transaction of its own
 )
 
-// many is how many calls have to wait before a second transaction begins while one is under way.
+// many is how many calls have to wait before a second transaction begins while one is in progress.
 const many = 6
 
-// Most is how many tasks one transaction has at most.
+// Most is the maximum number of tasks in one transaction.
 const Most = 640
 
-// Do calls run for value, together with the values of other calls that joins accepts. If joins is nil, it accepts all.
-// Do returns false if the caller should run alone: because its context has ended, it has waited for Patience, or run
-// says that it did nothing.
+// Do calls run for value, together with the values of other calls that joins accepts. If joins is nil, it accepts
+// all. Do returns false if the caller should run alone: because its context has ended, it has waited for Patience, or
+// run reports that it did nothing.
 func (t *Calls[T]) Do(
 	ctx context.Context, value T, size int, joins func(a, b T) bool, run func(ctx context.Context, all []T) (bool, error),
 ) (done bool, err error) {
@@ -59,7 +60,7 @@ func (t *Calls[T]) Do(
 			return what == answered, own.err
 		}
 	}
-	runtime.Gosched() // those that were answered together come back together
+	runtime.Gosched() // calls that were answered together return together
 	all := t.gather(own, joins)
 	t.run(all, run)
 	return <-own.wake == answered, own.err
@@ -98,7 +99,7 @@ func (t *Calls[T]) wait(own *joined[T]) turn {
 	return <-own.wake
 }
 
-// leave removes a waiting call, unless it is being answered or leads.
+// leave removes a waiting call, unless it leads or is being answered.
 func (t *Calls[T]) leave(own *joined[T]) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,5 +182,5 @@ func (t *Calls[T]) pass() {
 	}
 }
 
-// pays reports whether a transaction for so many calls should begin now.
+// pays reports whether a transaction for this number of calls should begin now.
 func (t *Calls[T]) pays(calls int) bool { return t.busy == 0 || t.busy == 1 && calls >= many }

@@ -1,7 +1,7 @@
-// Package witness keeps locks that witness that workers are alive, on a connection that has no other use. The server
-// releases the locks as soon as the process dies, and anybody can see that. See docs/design/liveness.md.
+// Package witness holds locks that prove that workers are alive, on a connection that has no other use. The server
+// releases the locks as soon as the process dies, which other processes can see. See docs/design/liveness.md.
 //
-// The package touches no database. An engine brings the connection, and says what a lock is.
+// The package accesses no database itself. An engine provides the connection, and defines what a lock is.
 package witness
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Server is what an engine does for its witness.
+// Server is the engine's part of its witness.
 type Server[K comparable] interface {
 	// Connect opens the connection for the locks.
 	Connect(ctx context.Context) (Session[K], error)
@@ -23,21 +23,21 @@ type Server[K comparable] interface {
 // Session is a connection that holds locks.
 type Session[K comparable] interface {
 	// Change releases and takes locks, and returns those that it took. A server that has not noticed yet that an
-	// earlier connection is dead may refuse some.
+	// earlier connection is dead may refuse some of them.
 	Change(ctx context.Context, release, take []K) (taken []K, err error)
-	// Wait returns nil once something was sent on wake, or earlier if refused locks may be free by then. It returns an
+	// Wait returns nil when a value is sent on wake, or earlier if refused locks may be free by then. It returns an
 	// error if the connection has ended.
 	Wait(ctx context.Context, wake <-chan struct{}) error
 	Close()
 }
 
 // Keeper holds a lock for each worker of this process. Beats do not wait for it, because the connection may be dead
-// unnoticed.
+// without notice.
 type Keeper[K comparable] struct {
 	server Server[K]
 	within time.Duration // for each call of the server
 
-	mu     sync.Mutex // held only for moments, never while the server is asked
+	mu     sync.Mutex // never held during a call of the server
 	held   map[K]bool // the workers, and whether their lock is held
 	left   []K        // workers that have left, and whose lock is held
 	unsure []K        // workers whose lock may be held: the answer was lost
@@ -51,12 +51,13 @@ type Keeper[K comparable] struct {
 // disownAgain is the pause before Disown is repeated.
 const disownAgain = 100 * time.Millisecond
 
-// New makes a keeper whose calls of the server may take so long each. It connects once there is a worker.
+// New creates a keeper. within limits each of its calls of the server. It connects once there is a worker.
 func New[K comparable](server Server[K], within time.Duration) *Keeper[K] {
 	return &Keeper[K]{server: server, within: within, held: map[K]bool{}, wake: make(chan struct{}, 1)}
 }
 
-// Keep adds a worker. For a new one, it returns a channel that is closed once the server has been asked for the lock.
+// Keep adds a worker. For a new one, it returns a channel that is closed once the server has answered the request for
+// the lock.
 func (k *Keeper[K]) Keep(worker K) (asked <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -107,7 +108,7 @@ func (k *Keeper[K]) Workers() (all []K) {
 	return all
 }
 
-// Close ends the connection, and with it the locks. From then on, workers live by their beats alone.
+// Close ends the connection, and with it the locks. From then on, workers are judged by their beats alone.
 func (k *Keeper[K]) Close() {
 	k.mu.Lock()
 	k.closed = true
@@ -126,7 +127,7 @@ func (k *Keeper[K]) hurry() {
 	}
 }
 
-// run keeps the locks on one connection after the other. It ends when no worker is left.
+// run holds the locks on one connection after the other. It ends when no worker is left.
 func (k *Keeper[K]) run(ctx context.Context) {
 	for ctx.Err() == nil && !k.over() {
 		err := k.connected(ctx)
@@ -139,7 +140,7 @@ func (k *Keeper[K]) run(ctx context.Context) {
 	}
 }
 
-// connected keeps the locks on one connection. It returns nil when no worker is left.
+// connected holds the locks on one connection. It returns nil when no worker is left.
 func (k *Keeper[K]) connected(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, k.within)
 	s, err := k.server.Connect(within)
@@ -169,7 +170,7 @@ func (k *Keeper[K]) over() bool {
 	if len(k.held) > 0 {
 		return false
 	}
-	if k.stop != nil { // otherwise it was over before
+	if k.stop != nil { // otherwise it had already ended
 		k.stop()
 		k.stop, k.left = nil, nil
 		k.answer()
@@ -214,7 +215,7 @@ func (k *Keeper[K]) change(ctx context.Context, s Session[K], release, take []K)
 	return err
 }
 
-// answer tells the callers of Keep that the server has been asked. The caller holds the lock.
+// answer tells the callers of Keep that the server has answered. The caller holds the lock.
 func (k *Keeper[K]) answer() {
 	for _, asked := range k.asked {
 		close(asked)
@@ -222,7 +223,7 @@ func (k *Keeper[K]) answer() {
 	k.asked = nil
 }
 
-// disown makes the server know that the locks are lost.
+// disown records in the database that the locks are lost.
 func (k *Keeper[K]) disown(ctx context.Context) {
 	k.mu.Lock()
 	var lost []K

@@ -2,7 +2,7 @@ package words
 
 import "strings"
 
-// Nearest returns the candidate that a misspelt word was probably meant to be, or "" if none is
+// Nearest returns the candidate that was probably meant by a misspelt word, or "" if none is
 // near.
 func Nearest(word string, candidates []string) string {
 	word = strings.ToLower(word)

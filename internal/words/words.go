@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Count writes a number of things: "1 task", "2 tasks".
+// Count formats a number of things: "1 task", "2 tasks".
 func Count[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
