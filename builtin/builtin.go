@@ -1,12 +1,11 @@
-// Package builtin has handlers for work that needs no Go code: running a command, sending an HTTP
-// request, echoing args.
+// Package builtin provides handlers for work that needs no Go code: running a command, sending an
+// HTTP request, echoing args.
 //
-// It may use package tusk, processes and the network, but no database. Tasks come in from a
-// tusk.Worker through its Mux; outputs, log lines and errors go back the same way.
+// It may use package tusk, processes and the network, but no database.
 //
-// A task of kind exec runs any command that its producer likes, with the rights of the worker.
-// Register exec only if everybody who may enqueue tasks may also do that. A task of kind http
-// reaches only public addresses, and hosts that are explicitly allowed.
+// A task of kind exec runs any command that its producer chooses, with the rights of the worker.
+// Register exec only if everyone who may enqueue tasks may also run any command. A task of kind
+// http reaches only public addresses, and hosts that are explicitly allowed.
 package builtin
 
 import (

@@ -1,12 +1,10 @@
-// Package cron turns a cron expression into the instants at which it fires.
+// Package cron computes the instants at which a cron expression fires.
 //
-// Such an instant is called a tick. Parse reads an expression once and rejects what it cannot
-// honour. The resulting Schedule says which tick comes next, which came before, and how to describe
-// the schedule in words.
+// Such an instant is called a tick. Parse parses an expression and rejects what it does not
+// support. The resulting Schedule returns the next and previous ticks, and a description in words.
 //
-// The package is pure. It reads no clock, starts nothing and keeps no state. Apart from its
-// arguments, it only uses the time zone database, and that only while parsing. Its results go to
-// the scheduler, which stores the planned tick and enqueues a task for it.
+// The package is pure. It reads no clock and keeps no state. Apart from its arguments, it uses only
+// the time zone database, and that only while parsing.
 //
 // # Expressions
 //

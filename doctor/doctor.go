@@ -1,6 +1,6 @@
 // Package doctor finds problems of a database and of the processes that use it, and says how to fix
-// them. Gather reads the facts. Examine, which is pure, judges them. The command, the API and the
-// page show the same findings.
+// them. Gather reads the facts. Examine, which is pure, derives the findings from them. The
+// command, the API and the page show the same findings.
 package doctor
 
 import (

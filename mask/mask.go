@@ -2,7 +2,7 @@
 // their fields.
 //
 // It is pure. The server and its pages mask all args and outputs that they show, and searches in
-// args do not see masked values either.
+// args do not match masked values.
 package mask
 
 import (

@@ -1,8 +1,8 @@
-// Package server is Tusk over HTTP: the API for producers, operators, and workers in any language, the event stream,
-// health checks, and the web UI.
+// Package server provides Tusk over HTTP: the API for producers, operators, and workers in any language, the event
+// stream, health checks, and the web UI.
 //
 // It may use a tusk.Client and the packages below it: access decides who may do what, feed watches the queues, ui has
-// the pages. Requests come in; what they ask for goes to the client.
+// the pages.
 package server
 
 import (

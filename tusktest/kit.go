@@ -1,7 +1,7 @@
 // Package tusktest helps users of Tusk to test their code. It records what the code
 // enqueues, runs tasks one by one or until none is left, and can move the clock. It uses a
-// real worker, with its retries and limits, and a real engine, in memory or in the user's
-// own database.
+// real worker, with retries and limits, and a real engine, in memory or in the user's own
+// database.
 //
 // It may import package tusk, the stores and package testing. Only tests import it.
 package tusktest

@@ -1,9 +1,8 @@
-// Package rerun runs tasks of an archive again, as new tasks: one, or all that match a query. Each
-// run over all that match is a record with a cursor, which is written together with the tasks of a
+// Package rerun runs tasks of an archive again, as new tasks: one, or all that match a query. A
+// rerun of all that match is a record with a cursor, which is written together with the tasks of a
 // page. So if a process dies, any other can continue, and no task is enqueued twice.
 //
-// It may use a tusk.Client and an archive. Queries come in from commands and from package server;
-// tasks go out to the client.
+// It may use a tusk.Client and an archive. Packages cli and server use it.
 package rerun
 
 import (

@@ -1,7 +1,7 @@
 // Package top is the live view of tusk top: queues, kinds, workers, errors and running tasks, with keys to pause,
-// look closer and retry.
+// inspect and retry.
 //
-// A Source provides the data; it is a database or a server. The screen is a pure function of that data and of the
+// A Source provides the data, from a database or a server. The screen is a pure function of that data and of the
 // pressed keys, and decides nothing about tasks. Only program.go knows the terminal library.
 package top
 

@@ -1,14 +1,14 @@
-// Package cbfake is a test partner for the Couchbase engine: a fake cluster with one bucket, in
-// memory. The real client talks to it in the real protocol over TCP, and in HTTP for queries. It is
-// not a storage engine. If it differs from the documented server, the server is right.
+// Package cbfake is a fake Couchbase cluster with one bucket, in memory, for tests of the engine.
+// The real client connects to it with the real protocol over TCP, and with HTTP for queries. It is
+// not a storage engine. If it differs from the documented server, the fake is wrong.
 //
 // It supports what the engine uses: documents with CAS, locks, expiry and durability,
 // sub-documents, collections, several nodes, and a small part of SQL++ (statement.go). It can lose
 // requests and answers, refuse requests, forget locks, fail over and lose what was not durable, let
-// its index lag, and learn of new collections late (fault.go). It may lack nodes for its replicas
+// its index lag, and recognize new collections late (fault.go). It may lack nodes for its replicas
 // (replica.go).
 //
-// It imports nothing else of this module. Only tests use it.
+// It imports no other package of this module. Only tests use it.
 package cbfake
 
 import (

@@ -1,8 +1,7 @@
 // Package access decides who may do what: roles and their permissions, API tokens, local users, sessions, login with
 // OpenID Connect, and the audit log of what operators did.
 //
-// It may use the records of a store, and requests. A request comes in, and an Identity goes out. Packages server and
-// ui ask this package before everything they do.
+// It may use the records of a store, and requests. Packages server and ui check every request with it.
 package access
 
 import (

@@ -1,6 +1,6 @@
-// Package alert tells people when something has been wrong for long, and when it is over. Rules are records. Judge is
-// pure: it reports whether the condition of a rule holds. State.Next is pure as well: it decides what to report. A
-// Runner reads, judges and sends, in the one process that holds the post.
+// Package alert notifies people when something has been wrong for some time, and when it is over. Rules are records.
+// Judge is pure: it reports whether the condition of a rule holds. State.Next is pure as well: it decides what to
+// send. A Runner reads, judges and sends, in the one process that holds the post (see package herald).
 //
 // This package may use a tusk.Client, the records of a store, and package notify, which sends its messages.
 package alert

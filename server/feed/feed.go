@@ -1,5 +1,5 @@
-// Package feed polls the queues once a second while anybody watches, and sends the result to all watchers: one query
-// per tick, however many browsers there are.
+// Package feed polls the queues once a second while there are watchers, and sends the result to all of them: one
+// query per second, however many browsers there are.
 //
 // It may use a tusk.Client. Snapshots go to the event streams of packages server and ui.
 package feed

@@ -1,8 +1,8 @@
-// Package herald elects the one process that reports on Tusk to others, by alerts or events. The post is a record.
-// Its holder rewrites it regularly; if it has not changed for a while, another process takes the post over.
+// Package herald elects the one process that sends alerts or webhooks. The post is a record. Its holder rewrites it
+// regularly; if it has not changed for a while, another process takes the post over.
 //
-// The post is not the leadership: the leader may be a worker that is not allowed to call anybody, and somebody has to
-// report that nobody leads.
+// The post is not the leadership: the leader may be a worker without access to the network, and the lack of a leader
+// must be reported, too.
 package herald
 
 import (

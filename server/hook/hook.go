@@ -1,6 +1,6 @@
-// Package hook tells programs which tasks have ended, with signed webhooks: at least once, and in order for each
+// Package hook notifies programs of tasks that have ended, with signed webhooks: at least once, and in order for each
 // task. There is no outbox. A hook is a record with a cursor into the ends that the engine keeps, so a dead receiver
-// fills up nothing.
+// does not fill a table.
 //
 // This package may use a store.Historian, the records of a store, List, and package notify, which sends its webhooks.
 // The one process that holds the post sends.

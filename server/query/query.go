@@ -1,8 +1,6 @@
-// Package query is the form in which people and programs select tasks: the same names in a URL, in JSON, and on every
-// page.
+// Package query parses filters that select tasks, with the same names in a URL, in JSON, and on every page.
 //
-// It may use a tusk.Client, to search tasks within a budget of rows. Text comes from packages server and ui; a
-// tusk.Filter, or tasks, go out.
+// It may use a tusk.Client, to search tasks within a budget of rows. Packages server and ui use it.
 package query
 
 import (

@@ -1,8 +1,8 @@
-// Package trend knows how often the errors of a group happened over the last hours. Engines count the failures of a
-// group, but not when they happened. So the counts are recorded regularly, and the difference between two records
+// Package trend records how often the errors of a group happened over the last hours. Engines count the failures of
+// a group, but not when they happened. So the counts are recorded regularly, and the difference between two records
 // shows when.
 //
-// This package may use a tusk.Client and the records of its store. Counts go to packages server and ui.
+// This package may use a tusk.Client and the records of its store.
 package trend
 
 import (

@@ -1,4 +1,4 @@
-// Package ui serves the web UI: HTML made on the server, forms that work without scripts, and a small script that
+// Package ui serves the web UI: HTML rendered on the server, forms that work without scripts, and a small script that
 // keeps numbers and charts up to date.
 //
 // It may use a tusk.Client and the packages that package server also uses. Requests come from package server, or from

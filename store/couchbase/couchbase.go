@@ -1,13 +1,12 @@
 // Package couchbase is the engine for Couchbase Server 7.1 and later.
 //
-// Couchbase changes one document at a time, by compare-and-swap, and its indexes lag. So the write of a single document
-// makes every decision that must be right, and also records what follows from it (unit.go). Available tasks are listed
-// in pages that are read by key (line.go), so no claim asks an index. Indexes serve tasks that are due, lists for
-// people, and the sweeps that find what a crash has left behind (sweep.go). A worker's document names its leases before
-// they are taken (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
+// Couchbase changes one document at a time, by compare-and-swap, and its indexes lag. So the write of a single
+// document makes every decision that must be exact, and also records what follows from it (unit.go). Available tasks
+// are listed in pages that are read by key (line.go), so no claim queries an index. Indexes are used for due tasks,
+// for lists, and for the sweeps that complete what a crash has left unfinished (sweep.go). A worker's document names
+// its leases before they are taken (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
 //
-// The package may touch package store, its rules, a bell and the client, and a cluster over it. Data comes from the
-// rooms above through store.Store and ends here.
+// The package may use package store, its rules, package bell and the client for the cluster.
 package couchbase
 
 import (

@@ -1,13 +1,12 @@
-// Package ledgers is the engine for more than one PostgreSQL server: a queue in many
-// ledgers. Each ledger is a whole queue of package store/postgres in a schema of its own,
-// tusk_0_of_8 to tusk_7_of_8, on one server or spread over several. A task lives in one of
-// them for good. Ledgers can be added later (schema.go), and can move from server to server
-// (move.go).
+// Package ledgers is the engine for more than one PostgreSQL server: a queue that is divided into ledgers. Each
+// ledger is a complete queue of package store/postgres in its own schema, tusk_0_of_8 to tusk_7_of_8, on one server
+// or spread over several. A task stays in one ledger. Ledgers can be added later (schema.go), and can move from
+// server to server (move.go).
 //
-// The engine is a router. It decides where a task lives (place.go), claims from one ledger
-// after the other (claim.go), has one leader for all of them (keep.go), and puts answers
-// together (read.go, sums.go). It asks store/postgres for everything else and writes no
-// statement of its own about tasks. No call waits for a server that is away (away.go).
+// The engine is a router. It decides which ledger has a task (place.go), claims from one ledger after the other
+// (claim.go), has one leader for all of them (keep.go), and combines answers (read.go, sums.go). Everything else is
+// done by store/postgres; the router has no statements of its own about tasks. No call waits for a server that is
+// unreachable (away.go).
 package ledgers
 
 import (

@@ -1,11 +1,11 @@
-// Package memory is the plainest implementation of the contract of package store: maps, slices and one mutex. Its
-// data is gone when the process ends.
+// Package memory is the simplest implementation of the contract of package store: maps, slices and one mutex. Its
+// data is lost when the process ends.
 //
-// Examples and the tests of the packages above run on it, and every other engine is compared with it. So it prefers
-// simple code to fast code; still, no claim looks at more tasks than it returns. It starts no goroutine and takes the
-// time only from time.Now, so package testing/synctest can drive it.
+// Examples and the tests of its callers run on it, and every other engine is compared with it. So it prefers simple
+// code to fast code; still, no claim reads more tasks than it returns. It starts no goroutine and takes the time only
+// from time.Now, so package testing/synctest can drive it.
 //
-// It may import package store, its rules, a bell and the standard library. Data leaves this package only in answers.
+// It may import package store, its rules, package bell and the standard library.
 package memory
 
 import (

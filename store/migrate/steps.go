@@ -1,7 +1,7 @@
-// Package migrate applies the steps of an engine's schema, up and down. A step is an
-// SQL file that is named by its version, such as 00001_ledger.sql. Goose runs it and
-// keeps the applied versions in a table. What differs between databases, such as how
-// two processes that migrate at the same time coordinate, stays with the engine.
+// Package migrate applies the steps of an engine's schema, up and down. A step is an SQL
+// file that is named by its version, such as 00001_ledger.sql. Goose runs it and keeps
+// the applied versions in a table. What differs between databases, such as how concurrent
+// migrations are coordinated, is part of the engine.
 package migrate
 
 import (

@@ -1,15 +1,13 @@
 // Package mysql is the engine for MySQL 8.0 and MariaDB 10.6 or newer, on InnoDB.
 //
-// A task is written once when it is enqueued, and once more when it has ended. In between, small rows represent it,
-// each of which stands for many tasks: tusk_ready lists available tasks, a claim takes tasks off that list and writes
-// one lease, and a worker's heartbeat is one row. Claims skip what others have locked, so claimers do not wait for each
-// other. Nobody updates what all would have to update (counts, statistics, groups of errors): each transaction writes a
-// row with what it adds, and the leader sums up these rows. A claim and a finish are one procedure each; those of one
-// process that meet share a transaction. Tables are in migrations/, with the order of locks, and procedures in
-// procedures/.
+// A task is written once when it is enqueued, and once more when it has ended. In between, it is part of small rows
+// that each cover many tasks: tusk_ready lists available tasks, a claim takes tasks off that list and writes one
+// lease, and a worker's heartbeat is one row. Claims skip what others have locked, so claimers do not wait for each
+// other. No row is updated by all (counts, statistics, groups of errors): each transaction writes a row with what it
+// adds, and the leader sums up these rows. A claim and a finish are one procedure each; concurrent ones of one
+// process share a transaction. Tables are in migrations/, with the order of locks, and procedures in procedures/.
 //
-// The package may touch package store, the driver and goose, and a database over
-// them. Data comes from the rooms above through store.Store and ends here.
+// The package may use package store, the driver and goose.
 package mysql
 
 import (

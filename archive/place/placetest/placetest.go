@@ -1,8 +1,8 @@
 // Package placetest starts object stores for tests. Each is a real server with its own protocol:
 // SeaweedFS for S3, fake-gcs-server for Google Cloud Storage, and Azurite for Azure, as installed
 // by scripts/*-deps. A store can be killed and restarted on its data. The proxy between it and its
-// clients can hold back every byte, or answer in its place. The package uses processes and files of
-// its own, and nothing of Tusk.
+// clients can hold back every byte, or answer in its place. The package starts processes and writes
+// files of its own, and uses no other package of Tusk.
 package placetest
 
 import (

@@ -1,7 +1,7 @@
 // Package mysqltest gives tests a MySQL or MariaDB server: the one in TUSK_TEST_MYSQL if it is set, and otherwise a
 // MariaDB server of its own, on loopback, in a folder that is deleted when the test binary ends.
 //
-// It may touch processes, files and the driver. Only tests import it; the DSNs that it returns go to mysql.Open.
+// It may use processes, files and the driver. Only tests import it. The DSNs that it returns are for mysql.Open.
 package mysqltest
 
 import (

@@ -1,7 +1,7 @@
 // Package sqlitefile opens a database file for package sqlite with the driver modernc.org/sqlite, which is written in
 // Go. It is separate so that a program with another driver does not link two drivers under one name.
 //
-// It may touch the file that the DSN names, and create it. The open pool goes to package sqlite.
+// It may create the file that the DSN names. It passes the open pool to package sqlite.
 package sqlitefile
 
 import (
