@@ -110,7 +110,7 @@ func (s *Store) change(c rules.Change) {
 	}
 }
 
-// leave takes a task out of its turn, and out of its worker's hands if the task has ended.
+// leave takes the turn from a task and, if the task has ended, removes it from its worker.
 func (s *Store) leave(before *rules.Row) {
 	t := s.tasks[before.ID]
 	if before.HasTurn {

@@ -20,8 +20,8 @@ type worker struct {
 	holds map[store.ID]*task
 
 	seq int64 // of its last beat
-	// since bounds what can be stray: the worker does not know of a lease that it claimed before since, unless the
-	// lease is in names. Zero means that the worker did not say what it holds.
+	// since bounds what can be stray: the worker does not know about a lease that it claimed before since, unless
+	// the lease is in names. Zero means that the worker did not say what it holds.
 	since time.Time
 	names map[store.Token]bool
 }
@@ -164,7 +164,7 @@ func (w *worker) compare(b store.Beat) {
 	}
 }
 
-// strays returns the tasks that a live worker holds but does not know of.
+// strays returns the tasks that a live worker holds but does not know about.
 func (w *worker) strays() (strays []*task) {
 	for _, t := range w.holds {
 		if t.ClaimedAt.Before(w.since) && !w.names[t.Lease] {

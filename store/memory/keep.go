@@ -9,9 +9,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// leader says who holds which term, and until when.
+// leader is the holder of the term, and until when it lasts.
 type leader struct {
-	holder  store.ID // zero if nobody leads
+	holder  store.ID // zero if there is no leader
 	term    int64    // the highest so far
 	expires time.Time
 }

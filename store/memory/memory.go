@@ -124,7 +124,8 @@ func (w *waiting) Pop() any {
 	return last
 }
 
-// clock returns the engine's time. It carries no monotonic reading, because it is compared with times from elsewhere.
+// clock returns the engine's time. It carries no monotonic reading, because it is compared with times from other
+// sources.
 func clock() time.Time { return time.Now().UTC().Round(0) }
 
 // insert adds a task to the maps. put gives it its state.
@@ -143,8 +144,7 @@ func (s *Store) remove(t *task) {
 
 func byID(t *task, id store.ID) int { return slices.Compare(t.ID[:], id[:]) }
 
-// take removes a task from wherever its state had put it. Until put is called, its queue, priority and run time may
-// change.
+// take removes a task from the lists for its state. Until put is called, its queue, priority and run time may change.
 func (s *Store) take(t *task) {
 	s.tally(t, -1)
 	t.place = 0

@@ -31,7 +31,7 @@ func (s *Store) Restore(
 	return s.writeRecord(note, now), exist, nil
 }
 
-// restore adds a task from an archive to the finished tasks, with its history. Readers of ends are not told.
+// restore adds a task from an archive to the finished tasks, with its history. Historian does not report it.
 func (s *Store) restore(t *task) {
 	t.detail, t.group = *t.Detail, s.failures[failure{t.Queue, t.Kind, t.Fingerprint()}]
 	t.detail.Needs, t.detail.Attempts, t.detail.Logs = nil, slices.Clone(t.detail.Attempts), slices.Clone(t.detail.Logs)

@@ -29,7 +29,7 @@ func (s *Store) turnsOf(of turn) *turns {
 	return g
 }
 
-// queueUp puts a pending task in line for its turn.
+// queueUp makes a pending task wait for its turn.
 func (s *Store) queueUp(entry placed) {
 	g := s.turnsOf(entry.turn())
 	g.waiting = slices.DeleteFunc(g.waiting, placed.gone) // their order may have changed

@@ -52,7 +52,7 @@ func Find(steps []store.Migration, version int64) *store.Migration {
 	return &steps[at]
 }
 
-// Target returns the version that Migrate is asked for. -1 means the newest.
+// Target returns the requested version. -1 means the newest.
 func Target(version, newest int64) (int64, error) {
 	switch {
 	case version < 0:

@@ -96,9 +96,9 @@ func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
 	return nil
 }
 
-// leave takes a task out of its current spot and, if its attempt has ended, writes the end.
+// leave removes a task from its current place and, if its attempt has ended, writes the end.
 func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
-	if a, any := t.attempt(); any { // it begins again: its last attempt goes into the history
+	if a, any := t.attempt(); any { // it starts over: its last attempt goes into the history
 		w.addAttempt(t, &a)
 	}
 	if err := w.take(t); err != nil {
@@ -122,7 +122,7 @@ func (w *work) leave(t *row, e *rules.End, to *rules.Row) error {
 	return nil
 }
 
-// ended writes the end of an attempt, except where the task goes next.
+// ended writes the end of an attempt, except for the next state of the task.
 func (w *work) ended(t *row, e *rules.End) {
 	o, a := e.Outcome, &e.Attempt
 	at := a.EndedAt.UnixMicro()
@@ -153,7 +153,7 @@ func (w *work) addAttempt(t *row, a *store.Attempt) {
 		a.EndedAt.UnixMicro(), a.Outcome, textOrNull(a.Error), textOrNull(a.Trace), textOrNull(a.Fingerprint))
 }
 
-// forget deletes a task with everything that belongs to it.
+// forget deletes a task with all its rows in other tables.
 func (w *work) forget(t *row, e *rules.End) error {
 	if err := w.take(t); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (w *work) forget(t *row, e *rules.End) error {
 	return nil
 }
 
-// take removes a locked task from the table that its state has put it in.
+// take removes a locked task from the table for its state.
 func (w *work) take(r *row) error {
 	w.tally(r, -1)
 	switch r.State {
@@ -190,7 +190,7 @@ func (w *work) take(r *row) error {
 	return nil
 }
 
-// enter adds a task to the table that its state requires.
+// enter adds a task to the table for its state.
 func (w *work) enter(r *row) {
 	w.tally(r, +1)
 	if name := bell.For(&r.Row, instant(w.now)); bell.Leads(name) {

@@ -20,7 +20,7 @@ type dueCursor struct {
 	Seq   int64       `json:"seq"`
 }
 
-// dueLists is how many lists one page looks at.
+// dueLists is how many lists one page reads.
 const dueLists = 1000
 
 // dueList is a list of finished tasks as a receipt stores it: with those that still had this end.
@@ -37,9 +37,9 @@ type dueReceipt struct {
 	Lists []dueList   `json:"lists"`
 }
 
-// Due implements store.Archiver. A page consists of whole lists of one queue and outcome, as finishes have stored them.
-// Due deletes the lists that it goes past on the way to a page, or to the end, because no later page would: their tasks
-// have all come back or are gone.
+// Due implements store.Archiver. A page consists of whole lists of one queue and outcome, as finishes have stored
+// them. Due deletes the lists that it skips on the way to a page, or to the end, because their tasks have all been
+// retried or deleted, and no later page would delete them.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (due store.Due, err error) {
 	var after dueCursor
 	var passed [][]byte // receipts of lists without tasks
@@ -112,9 +112,9 @@ type duePage struct {
 	rows  []*row
 }
 
-// fill collects lists until they have limit tasks. It goes past lists whose tasks have all come back or are gone, but
-// looks at no more than s.dueLists lists. The receipt names the lists that it goes past without tasks, so that Release
-// deletes them with the rest of the page. It reports whether the class has no more lists.
+// fill collects lists until they have limit tasks. It skips lists whose tasks have all been retried or deleted, but
+// reads no more than s.dueLists lists. The receipt names the skipped lists without tasks, so that Release deletes
+// them with the rest of the page. It reports whether the class has no more lists.
 func (p *duePage) fill(limit int) (end bool, err error) {
 	looked := 0
 	for look := limit; len(p.rows) == 0 && looked < p.store.dueLists; look = min(4*look, store.MaxPage) {

@@ -107,7 +107,7 @@ func serverTime(ctx context.Context, conn *sql.Conn) (now int64, err error) {
 	return now, err
 }
 
-// checkVersion refuses servers that are too old or only look like MySQL.
+// checkVersion rejects servers that are too old or only resemble MySQL.
 func checkVersion(version, comment string) error {
 	both := strings.ToLower(version + " " + comment)
 	switch {
@@ -167,7 +167,7 @@ func variables(ctx context.Context, on runner, text string) (map[string]string, 
 	return settings, rows.Err()
 }
 
-// checkSettings refuses a server whose settings would lose tasks or run them twice.
+// checkSettings rejects a server whose settings would lose tasks or run them twice.
 func checkSettings(is map[string]string, galera bool) error {
 	switch {
 	case is["wsrep_on"] == "ON" && !galera:
@@ -183,7 +183,7 @@ func checkSettings(is map[string]string, galera bool) error {
 	return nil
 }
 
-// weaknesses says what a crash of the server's machine could lose.
+// weaknesses returns warnings about what a crash of the server's machine could lose.
 func weaknesses(is map[string]string) (all []string) {
 	if v := is["innodb_flush_log_at_trx_commit"]; v != "1" && v != "3" {
 		all = append(all, "innodb_flush_log_at_trx_commit is "+v+

@@ -92,10 +92,10 @@ func (s *Store) probe(ctx context.Context, r store.ClaimRequest) (found []string
 	return found, nil
 }
 
-// hint is what the last claim saw of a queue.
+// hint is what the last claim learned about a queue.
 type hint struct {
 	busy   bool
-	perRow int // how many tasks a row stood for
+	perRow int // how many tasks a row covered
 }
 
 func (s *Store) hint(queues []string) hint {
@@ -107,7 +107,7 @@ func (s *Store) hint(queues []string) hint {
 	return hint{false, 1}
 }
 
-// claim is a request and what it got.
+// claim is a request and its result.
 type claim struct {
 	request store.ClaimRequest
 	queues  []string // the queues with available tasks
@@ -117,7 +117,7 @@ type claim struct {
 	early   bool // a task was read as it was before it became available
 }
 
-// empty resets a claim that may have got something before it was rolled back.
+// empty resets a claim that may have had results before it was rolled back.
 func (c *claim) empty() {
 	c.tasks = make([]store.Task, 0, min(max(c.request.Limit, 0), 1000))
 	c.where = make(map[store.ID]ref, cap(c.tasks))
@@ -138,7 +138,7 @@ func (c *claim) add(t *row, claimed int64, lap int32) {
 	c.where[t.ID] = t.ref
 }
 
-// repeat finds what an earlier request with the same token has got.
+// repeat finds the result of an earlier request with the same token.
 func (s *Store) repeat(ctx context.Context, c *claim) error {
 	r := &c.request
 	_, err := s.attempt(ctx, false, func(w *work) error {
@@ -160,7 +160,7 @@ func (s *Store) repeat(ctx context.Context, c *claim) error {
 	return err
 }
 
-// living fails unless the worker lives.
+// living fails unless the worker is alive.
 func (w *work) living(worker store.ID) error {
 	living := false
 	err := w.ask(func(rows *sql.Rows) error {

@@ -22,10 +22,10 @@ const (
 	day       = 24 * time.Hour // the period of a partition
 
 	// slack is how much longer than its retention a task is kept if the retention is a day or more, so that it can be
-	// dropped with its day instead of being deleted by itself.
+	// dropped with its day instead of being deleted separately.
 	slack = 36 * time.Hour
 
-	// How often a day is tried again that could not be made or dropped.
+	// The pause before a day that could not be created or dropped is retried.
 	lookEvery = 10 * time.Minute
 )
 
@@ -50,9 +50,9 @@ func (s *Store) partitions(ctx context.Context, table string) (all []partition, 
 	return all, err
 }
 
-// makeDays splits partitions for today and the coming days off the last one, which is empty at that time. A transaction
-// that has been open for long may be in the way. makeDays then tries again later, and waits for nobody until tomorrow's
-// partition is due.
+// makeDays splits partitions for today and the coming days off the last one, which is empty at that time. A
+// transaction that has been open for long may be in the way. makeDays then retries later, and waits for no lock until
+// tomorrow's partition is due.
 func (s *Store) makeDays(ctx context.Context) error {
 	for _, table := range cut {
 		have, err := s.partitions(ctx, table)
@@ -88,9 +88,9 @@ func (s *Store) makeDays(ctx context.Context) error {
 	return nil
 }
 
-// alter changes a table, unless it would have to wait longer than wait seconds. While it waits, it keeps all others
-// waiting. With a wait of 0 it succeeds only at a moment when no transaction is open, which may never come on a busy
-// server. MySQL has no wait below a second.
+// alter changes a table, unless it would have to wait longer than wait seconds. While it waits, all others wait, too.
+// With a wait of 0 it succeeds only at a moment when no transaction is open, which may never come on a busy server.
+// MySQL has no wait below a second.
 func (s *Store) alter(ctx context.Context, wait int, text string) error {
 	conn, err := s.conn(ctx)
 	if err != nil {
@@ -110,7 +110,8 @@ func (s *Store) alter(ctx context.Context, wait int, text string) error {
 	return err
 }
 
-// days are the places that are being dropped, from one up to but not including another. Everything below from is gone.
+// days are the places that are being dropped, from one up to but not including another. Everything below from was
+// dropped.
 type days struct{ from, until int64 }
 
 func (d days) have(place int64) bool { return place < d.until }

@@ -18,7 +18,7 @@ type delta struct {
 	groups map[group]*failures
 	ended  map[counted]*ended
 
-	restored map[counted]*ended // tasks restored from an archive: nobody is told
+	restored map[counted]*ended // tasks restored from an archive: not reported as ends
 
 	rescued map[counted]*ended // tasks whose worker died, by their new state
 	// Both, in the order in which they were stored; only for deltas that were read.
@@ -43,7 +43,7 @@ type minute struct {
 	queue, kind string
 }
 
-// group names a group of equal errors: a hash of queue, kind and fingerprint.
+// group identifies a group of equal errors: a hash of queue, kind and fingerprint.
 type group [16]byte
 
 func groupOf(queue, kind, fingerprint string) (g group) {
@@ -53,8 +53,8 @@ func groupOf(queue, kind, fingerprint string) (g group) {
 	return g
 }
 
-// failures is what is known of a group. With a count of 0 it only says how many tasks began to wait or died, or no
-// longer do or are.
+// failures is what is known about a group. With a count of 0 it contains only changes in the number of waiting and
+// dead tasks.
 type failures struct {
 	Queue, Kind, Fingerprint string
 	Count, Waiting, Dead     int64
@@ -148,7 +148,7 @@ func (d *delta) blame(o *store.Outcome, ended int64) group {
 	return g
 }
 
-// add merges what is known of a group. The later sample stays.
+// add merges what is known about a group. The later sample is kept.
 func (f *failures) add(o *failures) {
 	f.Waiting += o.Waiting
 	f.Dead += o.Dead

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// patience is the least time between two looks at a lock.
+// patience is the minimum time between two checks of a lock.
 const patience = 400 * time.Millisecond
 
 // look is when a worker's lock was first found free, and the worker's beat at that time.
@@ -21,8 +21,8 @@ type departed struct {
 	beatAt int64
 }
 
-// gone returns the workers whose lock is free in two looks and whose beat is overdue. The leader calls it again and
-// again. If it fails, the beat decides. Only the leader waits for its queries.
+// gone returns the workers whose lock was free in two checks and whose beat is overdue. The leader calls it
+// repeatedly. If it fails, the beat decides. Only the leader waits for its queries.
 func (a *attendant) gone(ctx context.Context) (gone []departed) {
 	if a.store.galera {
 		return nil

@@ -8,11 +8,11 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// maxEdited is how many tasks one transaction changes at most.
+// maxEdited is the maximum number of tasks that one transaction changes.
 const maxEdited = 1000
 
-// Edit implements store.Editor. It changes at most maxEdited tasks per transaction, so that it does not hold up claims
-// for long. It refuses a task that an open transaction holds.
+// Edit implements store.Editor. It changes at most maxEdited tasks per transaction, so that it does not delay claims
+// for long. A task that an open transaction holds is refused.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	edited := make([]store.Edited, 0, len(e.IDs))
 	var busy []store.ID
@@ -40,8 +40,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	return edited, wrap("edit", heldError(busy))
 }
 
-// apartIfHeld calls do with items. If somebody holds one of them, or changes one at the same time, it does each half
-// separately. It returns the items that are held.
+// apartIfHeld calls do with items. If another transaction holds one of them, or changes one at the same time, it
+// handles each half separately. It returns the items that are held.
 func apartIfHeld[T any](items []T, do func(part []T) error) (busy []T, err error) {
 	err = do(items)
 	switch {

@@ -22,7 +22,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	return results, nil
 }
 
-// enqueue stores plain tasks at once, which needs no locks and not even the time. It lets the rules decide on others.
+// enqueue stores plain tasks directly, which needs neither locks nor the time. The rules decide about others.
 func (w *work) enqueue(tasks []store.NewTask) (results []store.Enqueued, err error) {
 	if len(tasks) == 0 {
 		return nil, nil
@@ -87,8 +87,8 @@ type lane struct {
 	state    store.State
 }
 
-// settleDown gives the new tasks of a call their places. Tasks of one lane follow each other, so that one row of
-// tusk_ready can stand for many. A task with a key gets a place of its own, because an enqueue with the same key locks
+// settleDown gives the new tasks of a call their places. Tasks of one lane are adjacent, so that one row of
+// tusk_ready can cover many. A task with a key gets a place of its own, because an enqueue with the same key locks
 // its row.
 func (w *work) settleDown(rows []*row) {
 	var lanes ordered[lane]

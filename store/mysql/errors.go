@@ -50,7 +50,7 @@ const (
 	codeEnded              = 45002
 )
 
-// errAgain asks for the transaction to be repeated: what it was based on changed before it had its locks.
+// errAgain requests that the transaction be repeated: what it was based on changed before it had its locks.
 var errAgain = errors.New("changed by a concurrent transaction")
 
 // codeOf returns the number of an error that the server sent, or 0 for other errors.
@@ -71,7 +71,7 @@ func passing(err error) bool {
 	return errors.Is(err, errAgain)
 }
 
-// held reports whether somebody holds a lock on a row that a transaction needs.
+// held reports whether another transaction holds a lock on a row that a transaction needs.
 func held(err error) bool {
 	code := codeOf(err)
 	return code == codeLockTimeout || code == codeNoWait
@@ -100,7 +100,7 @@ func interrupted(err error) bool {
 	return code == codeQueryKilled || code == codeStatementTime
 }
 
-// explain wraps an error of the driver with the error of package store that it means.
+// explain wraps an error of the driver with the corresponding error of package store.
 func explain(err error) error {
 	known := meaning(err)
 	if known == nil || errors.Is(err, known) {

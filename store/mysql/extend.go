@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Extend implements store.Leaser. The beat is written first and by itself, so that it waits for nobody who holds one of
-// the worker's tasks in a long transaction.
+// Extend implements store.Leaser. The beat is written first and separately, so that it does not wait for a long
+// transaction that holds one of the worker's tasks.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
 	watched := int64(0)
 	if b.TTL > 0 {
@@ -44,7 +44,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 	return stops, wrap("extend", err)
 }
 
-// note stores the notes of a beat that counts: together or, if that is not committed, each by itself.
+// note stores the notes of a beat that counts: together or, if that is not committed, each separately.
 func (s *Store) note(ctx context.Context, notes []store.Note) error {
 	write := func(notes []store.Note) error {
 		return s.write(ctx, func(w *work) error { return w.note(notes) })
@@ -164,10 +164,10 @@ func encodeNote(n noteJSON) []byte {
 	return body
 }
 
-// next returns a number that grows within this process and hardly ever repeats in another.
+// next returns a number that grows within this process and almost never repeats in another.
 func (w *work) next() int64 { return w.store.places.next() }
 
-// stops returns the attempts of a worker that somebody wants stopped.
+// stops returns the attempts of a worker that must stop.
 func (s *Store) stops(ctx context.Context, worker store.ID) (stops []store.Stop, err error) {
 	wanted := map[ref]store.ID{}
 	err = s.query(ctx, func(rows *sql.Rows) error {

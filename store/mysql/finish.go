@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Finish implements store.Leaser. If the whole batch meets a row that somebody holds, its halves are written
+// Finish implements store.Leaser. If the batch needs a row that another transaction holds, its halves are written
 // separately, down to the outcome that needs that row.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	if len(outcomes) == 0 {
@@ -47,7 +47,7 @@ func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost
 	left, err := apartIfHeld(outcomes, func(part []store.Outcome) error {
 		tried := fewTries
 		if len(part) > 1 {
-			tried = oneTry // halves are done sooner than the lock is gone
+			tried = oneTry // halves are written sooner than the lock is released
 		}
 		var late []store.ID
 		err := s.hurry(ctx, tried, func(w *work) (err error) {
@@ -85,7 +85,7 @@ func (s *Store) known(outcomes []store.Outcome) bool {
 	return true
 }
 
-// finishTogether answers several calls at once, or none if one of their outcomes came too late.
+// finishTogether answers several calls at once, or none if one of their outcomes is too late.
 func (s *Store) finishTogether(ctx context.Context, all []*finishing) (done bool, err error) {
 	outcomes := all[0].outcomes
 	if len(all) > 1 {
@@ -124,7 +124,7 @@ func (s *Store) finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 // errCareful says that not all outcomes are plain ends of open leases, so that the tasks must be read first.
 var errCareful = errors.New("some leases are over")
 
-// leased names an attempt as its worker knows it.
+// leased identifies an attempt as its worker knows it.
 type leased struct {
 	id    store.ID
 	token store.Token
@@ -136,7 +136,7 @@ type attempt struct {
 	token     store.Token
 	worker    store.ID
 	claimedAt int64
-	// Its task would run again or is cancelled, so it matters whether somebody wants it stopped, and why.
+	// Its task would run again or is cancelled, so it matters whether it was told to stop, and why.
 	stoppable bool
 }
 
@@ -183,7 +183,7 @@ func (w *work) resolve(asked []leased) ([]*attempt, error) {
 // locate finds tasks by their ids.
 func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State, key rules.KeyName)) error {
 	which := "task.find"
-	if w.user { // what it sees without a lock may be old
+	if w.user { // what it reads without a lock may be outdated
 		which = "task.find locked"
 	}
 	return inParts(ids, 1000, func(part []any) error {
@@ -207,14 +207,14 @@ type end struct {
 	ended int64
 }
 
-// plain reports whether an attempt ended as most do: it completed its task, and the task's row has room for all there
-// is to record.
+// plain reports whether an attempt ended as most do: it completed its task, and everything to record fits into the
+// task's row.
 func (e *end) plain() bool {
 	return e.State == store.Completed && e.Error == "" && e.Reason == "" && e.Note == nil && e.Crashes == 0 &&
 		e.Attempt == e.Task.Attempt && e.Task.Key == "" && len(e.Then) == 0
 }
 
-// finish writes outcomes and returns those that came too late. Unless it is careful, it assumes that completed tasks
+// finish writes outcomes and returns those that are too late. Unless it is careful, it assumes that completed tasks
 // can be completed, and finds out by counting.
 func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, err error) {
 	asked := make([]leased, len(outcomes))
@@ -292,7 +292,7 @@ func (w *work) complete(procedure string) error {
 // endBytes is the length of one end as tusk_complete takes it.
 const endBytes = spanBytes + 8 + 8 + 16 + 1
 
-// turnOf returns what tusk_complete needs to know of a running task's turn.
+// turnOf returns what tusk_complete needs to know about a running task's turn.
 func turnOf(e *end) byte {
 	if e.Task.Turn {
 		return holdsTurn

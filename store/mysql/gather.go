@@ -27,8 +27,8 @@ type gathered struct {
 	attempts []any            // of tusk_attempt
 	// Rows of tusk_note: when tasks were changed, and how.
 	changed []any
-	needed  ordered[ref] // tasks that others were found to need
-	// Tasks to be deleted with everything that belongs to them.
+	needed  ordered[ref] // tasks that other tasks need
+	// Tasks to be deleted with their rows in other tables.
 	erased ordered[ref]
 }
 
@@ -174,7 +174,7 @@ func (w *work) pourReady(listed, cut []*ready) {
 	w.insertRows(left)
 }
 
-// rouse wakes those who wait for tasks of the queues, after the commit.
+// rouse wakes the listeners for tasks of the queues, after the commit.
 func (w *work) rouse(listed []*ready) {
 	for _, y := range listed {
 		w.ring(y.queue)
@@ -221,7 +221,7 @@ func (w *work) insertRows(all []*ready) {
 	}
 }
 
-// pourNeeded marks tasks as needed by others. If a task is not needed, nobody looks at its end.
+// pourNeeded marks tasks as needed by others. If a task is not needed, its end is not checked for that.
 func (w *work) pourNeeded(refs []ref) {
 	slices.SortFunc(refs, byPlace)
 	inParts(apart(refs), maxSpans, func(part []span) error {

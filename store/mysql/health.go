@@ -44,7 +44,7 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 		&h.Connections); err != nil {
 		return h, wrap("examine", err)
 	}
-	// If the server refuses, the report only says less.
+	// If the server refuses, the report only contains less.
 	if err := examineOpen(ctx, conn, &h); err != nil && codeOf(err) == 0 {
 		return h, wrap("examine", err)
 	}

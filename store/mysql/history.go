@@ -11,10 +11,10 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// Follow implements store.Historian. Every transaction writes a row of tusk_delta that says which tasks it ended. While
-// somebody follows, the leader copies these ends into tusk_end when it adds up the rows, in their order, and numbers
-// them there. It does so in one transaction at a time, which sees only what is committed. So an end is reported a few
-// seconds late, and ends from just before Follow was called are reported, too.
+// Follow implements store.Historian. Every transaction writes a row of tusk_delta that says which tasks it ended.
+// While there are followers, the leader copies these ends into tusk_end when it adds up the rows, in their order, and
+// numbers them there. It does so in one transaction at a time, which sees only what is committed. So an end is
+// reported a few seconds late, and ends from just before Follow was called are reported, too.
 func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) {
 	var last int64
 	err = s.write(ctx, func(w *work) error {
@@ -28,7 +28,7 @@ func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) 
 	return strconv.FormatInt(last, 10), wrap("follow", err)
 }
 
-// followed locks the row about followers. It returns the number of the last end, and whether anybody follows.
+// followed locks the row about followers. It returns the number of the last end, and whether there are followers.
 func (w *work) followed() (last int64, on bool, err error) {
 	err = w.ask(func(rows *sql.Rows) error { return rows.Scan(&last, &on) }, q("follow.lock"))
 	return last, on, err

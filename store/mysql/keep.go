@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// leader says who holds which term for how long.
+// leader is the holder of the term, and how long it lasts.
 type leader struct {
 	id      store.ID
 	term    int64
@@ -127,8 +127,8 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Ad
 	}
 }
 
-// admit makes waiting tasks available, or makes them wait for their turn, and returns how many it moved. It leaves
-// tasks that somebody is changing for the next time.
+// admit makes waiting tasks available, or makes them wait for their turn, and returns how many it moved. It skips
+// tasks that another transaction is changing.
 func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err error) {
 	done.Next = -1
 	if err := w.leads(term); err != nil {

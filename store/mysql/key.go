@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// identity is what is known of a key whose row is locked.
+// identity is what is known about a key whose row is locked.
 type identity struct {
 	rules.Key
 	at, awaitingAt ref
@@ -36,7 +36,7 @@ func keyArgs(names []rules.KeyName) (args []any) {
 // lockKeys locks the rows of keys, in order, and adds missing ones.
 func (w *work) lockKeys(names []rules.KeyName) error {
 	missing := slices.DeleteFunc(slices.Clone(names), func(n rules.KeyName) bool { return w.keys[n] != nil })
-	if w.hasty { // an insert would wait for whoever holds the key
+	if w.hasty { // an insert would wait for the transaction that holds the key
 		if err := w.lockExisting(missing); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func (w *work) writeKeys(changed []rules.Key) {
 	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", 12, rows)
 	var gone []rules.KeyName
 	for _, k := range w.keys {
-		// Its last task is gone, or the row was added for nothing.
+		// Its last task was deleted, or the row was added but not needed.
 		if k.Tasks == 0 {
 			gone = append(gone, k.KeyName)
 		}

@@ -8,13 +8,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lease is what one claim took.
+// lease is the tasks of one claim.
 type lease struct {
 	token     store.Token
 	worker    store.ID
 	claimedAt int64
 	spans     []span
-	damaged   bool // it has more spans, which cannot be read
+	damaged   bool // it has further spans, which cannot be read
 }
 
 func (l *lease) key() leaseKey { return leaseKey{l.token, l.claimedAt} }
@@ -28,7 +28,7 @@ func (l *lease) has(r ref) bool {
 	return false
 }
 
-// lease reads a lease. A damaged lease holds what can be read of it, and is kept.
+// lease reads a lease. A damaged lease contains what can be read of it, and is kept.
 func (s *Store) lease(rows *sql.Rows) (*lease, error) {
 	l := &lease{}
 	var token, worker, spans []byte
@@ -173,7 +173,7 @@ func (h *leases) end(token store.Token, id store.ID, certain bool) {
 	}
 }
 
-// bury returns the leases to be deleted now.
+// bury returns the leases to delete now.
 func (h *leases) bury() (over []leaseKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

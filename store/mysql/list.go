@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. It uses the index that leaves the fewest rows to look at: ids, then what few tasks
-// have, then queue and kind.
+// List implements store.Reader. It uses the index that leaves the fewest rows to read: ids, then properties that few
+// tasks have, then queue and kind.
 func (s *Store) List(ctx context.Context, f store.Filter) (page []store.Task, err error) {
 	if f.Limit <= 0 {
 		f.Limit = 100
@@ -111,7 +111,7 @@ func (l *listing) read() error {
 	return l.anywhere()
 }
 
-// anywhere reads along an index that all tasks are in.
+// anywhere reads along an index of all tasks.
 func (l *listing) anywhere() error {
 	if len(l.f.Queues) > 0 || len(l.f.Kinds) > 0 {
 		return l.byKind()
@@ -225,7 +225,7 @@ func (l *listing) collect(rows *sql.Rows) error {
 	return err
 }
 
-// byState lists the tasks of each state separately, so that unfinished tasks are found without a look at the past.
+// byState lists the tasks of each state separately, so that unfinished tasks are found without reading finished ones.
 func (l *listing) byState() error {
 	for _, state := range slices.Compact(slices.Sorted(slices.Values(l.f.States))) {
 		f := *l.f
@@ -261,8 +261,8 @@ func (l *listing) within(spans []span) error {
 	})
 }
 
-// fewListed is up to how many spans of tasks are searched by themselves. If there are more, the newest tasks probably
-// include some of them.
+// fewListed is the maximum number of spans of tasks that are searched separately. If there are more, the newest tasks
+// probably include some of them.
 const fewListed = 2000
 
 // listed lists the tasks of spans that a statement returns: available tasks, or tasks that wait for their turn.

@@ -13,9 +13,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How often idle queues are checked for tasks that other processes have made available: often while something happens.
-// After ten quiet seconds the server itself checks them, for a while in one statement. If no connection can be spared
-// for that, this process checks them, seldom.
+// How often idle queues are checked for tasks that other processes have made available: often during activity. After
+// ten seconds without activity, the server itself checks them, for a while in one statement. If no connection can be
+// spared for that, this process checks them, less often.
 const (
 	lookOften  = 25 * time.Millisecond
 	lookSeldom = 100 * time.Millisecond
@@ -27,16 +27,16 @@ const (
 	watchEach  = time.Millisecond // more per queue
 )
 
-// wakes rings for the listeners of this process, and knows which queues are empty.
+// wakes notifies the listeners of this process, and knows which queues are empty.
 type wakes struct {
 	bell.Bell
 	mu      sync.Mutex
 	idle    map[string]time.Time // queues that were found empty, and when
-	found   time.Time            // when something was last found
+	found   time.Time            // when tasks were last found
 	watched bool                 // the server is checking the queues
 }
 
-// Listen implements store.Notifier. It tells at once what this process commits. To see what others do, it checks the
+// Listen implements store.Notifier. It reports at once what this process commits. For other processes, it checks the
 // queues that were empty at their last claim, all with one statement.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	var looking sync.WaitGroup
@@ -45,7 +45,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return s.wakes.Bell.Listen(ctx, wake)
 }
 
-// keepLooking checks idle queues until the context ends. It ignores errors, because the claims meet them as well.
+// keepLooking checks idle queues until the context ends. It ignores errors, because claims report them as well.
 func (s *Store) keepLooking(ctx context.Context) {
 	look := time.NewTicker(lookOften)
 	defer look.Stop()
@@ -75,7 +75,7 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// spares reports whether a connection can wait without holding up others.
+// spares reports whether a connection can wait without delaying others.
 func (s *Store) spares() bool {
 	limit := s.db.Stats().MaxOpenConnections
 	return s.spare != nil || limit == 0 || limit >= 4
@@ -117,8 +117,8 @@ func (s *Store) lookAround(ctx context.Context) {
 	s.wakes.wake(found)
 }
 
-// wake tells all listeners that queues have available tasks, or rings for the leader. These queues are checked again
-// once a claim has found them empty.
+// wake notifies all listeners that queues have available tasks, or the leader. These queues are checked again once a
+// claim has found them empty.
 func (w *wakes) wake(names map[string]bool) {
 	if len(names) == 0 {
 		return

@@ -8,9 +8,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lost counts the tasks that are running according to the sums but that no lease holds, so that nobody would take them
-// back. Looking for them one by one would mean reading all tasks. A task that a lease names but that cannot be seen yet
-// counts as held, so lost never returns too many.
+// lost counts the tasks that are running according to the sums but that no lease holds, so that they would never be
+// taken back. Searching for them one by one would mean reading all tasks. A task that a lease names but that cannot
+// be seen yet counts as held, so lost never returns too many.
 func (s *Store) lost(ctx context.Context) (lost int64, err error) {
 	err = s.view(ctx, func(w *work) error {
 		lost = 0

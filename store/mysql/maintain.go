@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	maxFolded = 2000      // deltas that one transaction adds up
+	maxFolded = 2000      // maximum number of deltas that one transaction adds up
 	maxListed = 100       // tasks in one row of tusk_finished
-	daysEvery = time.Hour // how often days are made, and procedures dropped
+	daysEvery = time.Hour // how often days are created, and procedures dropped
 )
 
-// Maintain implements store.Maintainer. It makes days in advance, drops procedures that no program calls any more, adds
-// up deltas, and deletes leases and stops that have ended unnoticed. It takes each step even if another has failed.
+// Maintain implements store.Maintainer. It creates days in advance, drops procedures that no program calls any
+// longer, adds up deltas, and deletes leftover leases and stops. It takes each step even if another has failed.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.hourly(ctx); err != nil {
 		return wrap("maintain", err)
@@ -35,8 +35,8 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	return failed
 }
 
-// hourly does what is seldom due. If something fails, hourly does not try it again at once: days are made well in
-// advance, and others may have had to wait.
+// hourly does the rare chores. If one fails, hourly does not retry it at once: days are created well in advance, and
+// others may have had to wait.
 func (s *Store) hourly(ctx context.Context) error {
 	now := time.Now()
 	if now.UnixNano() < s.daysDue.Load() {
@@ -64,8 +64,8 @@ func (s *Store) hourly(ctx context.Context) error {
 	return nil
 }
 
-// sweepStops deletes requests to stop attempts that have ended meanwhile, because completing a task does not look for
-// them. A task may be seen as it was before it ran; see idle.
+// sweepStops deletes requests to stop attempts that have ended meanwhile, because completing a task does not check
+// for them. A task may be seen as it was before it ran; see idle.
 func (s *Store) sweepStops(ctx context.Context, term int64) error {
 	var over []ref
 	err := s.view(ctx, func(w *work) error {

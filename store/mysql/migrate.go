@@ -60,7 +60,7 @@ func (s *Store) fits(ctx context.Context, at int64) error {
 	return migrate.Known(oldest, newest)
 }
 
-// version returns the schema's version, or 0 if there is none. It fails if there are foreign tables under our names.
+// version returns the schema's version, or 0 if there is none. It fails if there are foreign tables with our names.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	on, err := s.conn(ctx) // a spare one if the pool has none
 	if err != nil {
@@ -105,8 +105,8 @@ func foreign(table string, err error) error {
 	return err
 }
 
-// checkTables fails if there are tables under our names that none of our migrations can have made, or that lack columns
-// of ours.
+// checkTables fails if there are tables with our names that none of our migrations can have created, or that lack
+// columns of ours.
 func (s *Store) checkTables(ctx context.Context, on *sql.Conn, at int64, tables map[string]bool) error {
 	own, err := schema.Tables()
 	if err != nil {
@@ -130,8 +130,8 @@ func (s *Store) checkTables(ctx context.Context, on *sql.Conn, at int64, tables 
 	return rows.Close()
 }
 
-// Migrate implements store.Migrator. If several processes migrate at once, one does the work, and the others wait for
-// it and find it done. The server commits after every step, and every step can be repeated, so a migration that was
+// Migrate implements store.Migrator. If several processes migrate at once, one does the work, and the others wait
+// until it is done. The server commits after every step, and every step can be repeated, so a migration that was
 // killed can simply be started again.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
 	for got := false; !got && err == nil; {

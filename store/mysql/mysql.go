@@ -32,7 +32,7 @@ import (
 type Store struct {
 	db       *sql.DB
 	program  *program
-	spare    *sql.DB // nil if New was given no way to connect
+	spare    *sql.DB // nil without Options.Spare
 	owned    bool    // Open opened the pool, and Close closes it
 	multi    bool    // its connections take several statements at once
 	isolated bool    // its sessions are READ COMMITTED by default
@@ -48,38 +48,38 @@ type Store struct {
 	attendant *attendant
 	wakes     wakes
 	damaged   sync.Map // places of damaged lists that were logged
-	// By queue: how many tasks a row of tusk_ready lately stood for.
+	// By queue: how many tasks a row of tusk_ready recently covered.
 	hints   sync.Map
 	lines   stands
 	checked atomic.Bool
 	// When this program next records that it runs.
 	seenDue atomic.Int64
-	sweep   atomic.Pointer[store.Token] // up to where the leases have been swept
+	sweep   atomic.Pointer[store.Token] // the lease up to which the sweep has come
 	// When leases are next compared with what their workers say they hold.
 	strays   atomic.Int64
-	daysDue  atomic.Int64 // when days are next made
-	dueLists int          // how many lists one page of Due looks at
-	// When a day was last found to be still needed.
+	daysDue  atomic.Int64 // when days are next created
+	dueLists int          // how many lists one page of Due reads
+	// When a day was last found to be needed.
 	refused atomic.Int64
 
 	trips, claims, conflicts, deadlocks atomic.Int64
 }
 
-// Options are settings of an engine. Zero values mean defaults.
+// Options configure an engine. Zero values mean the defaults.
 type Options struct {
-	// Spare is the connector that the pool was made with. With it the engine can open connections of its own, so that
-	// its work goes on while handlers hold every connection of the pool. Open sets it by itself.
+	// Spare is the connector that the pool was created with. With it the engine can open connections of its own, so
+	// that its work continues while handlers hold every connection of the pool. Open sets it.
 	Spare driver.Connector
-	// Galera lets the engine work on a Galera cluster. All of its connections must then lead to the same node, because
-	// locks do not reach other nodes.
+	// Galera allows a Galera cluster. All connections must then lead to the same node, because row locks do not span
+	// nodes.
 	Galera bool
-	// Logger takes warnings. The default is slog.Default().
+	// Logger receives warnings. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// New makes a store on an open pool and checks the server. It refuses a server that is too old or only looks like
-// MySQL; Check reports more. The pool stays the caller's. Open makes better use of connections than a pool without
-// multiStatements and interpolateParams. If the pool is limited, set Options.Spare, too.
+// New creates a store on an open pool and checks the server. It rejects a server that is too old or only resembles
+// MySQL; Check reports more. The caller closes the pool. Set multiStatements and interpolateParams on the pool, as
+// Open does, to save round trips. If the pool is limited, set Options.Spare, too.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	s := &Store{db: db, dueLists: dueLists, program: ownProgram(), galera: o.Galera,
 		log: cmp.Or(o.Logger, slog.Default())}
@@ -93,8 +93,8 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Open makes a store with a pool of its own; see Pool for the DSN. It logs to slog.Default. Call Migrate to create or
-// update the tables.
+// Open creates a store with a pool of its own; see Pool for the DSN. It logs to slog.Default. Call Migrate to create
+// or update the tables.
 func Open(ctx context.Context, dsn string) (*Store, error) {
 	db, spare, galera, err := pools(dsn)
 	if err != nil {
@@ -112,7 +112,7 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 // DB returns the pool, for the user's own transactions.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// Close ends what New or Open started.
+// Close stops what New or Open started, and closes the pool if Open created it.
 func (s *Store) Close() error {
 	s.attendant.locks.Close()
 	return s.closePools()

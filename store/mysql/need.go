@@ -34,7 +34,7 @@ func (w *work) writeNeeds(b *rules.Batch) {
 	for _, n := range b.Needs {
 		at := w.placeOf(n.Child)
 		if r := w.ids[n.Child]; r == nil {
-			continue // it was deleted as well
+			continue // it was deleted, too
 		} else if !r.fresh {
 			anew = append(anew, at)
 		}
@@ -75,7 +75,7 @@ func (w *work) writeNeeds(b *rules.Batch) {
 }
 
 // cancelDoomed cancels up to limit pending tasks that need a failed task; the tasks that need them become doomed in
-// turn. It skips what an open transaction holds.
+// turn. It skips tasks that an open transaction holds.
 func (s *Store) cancelDoomed(ctx context.Context, term int64, limit int) (cancelled int, err error) {
 	first := ref{place: math.MinInt64}
 	last, before := first, 0

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// maxAtOnce is how many bytes of arguments are sent at once if the server takes that many.
+	// maxAtOnce is how many bytes of arguments are sent at once if the server accepts that many.
 	maxAtOnce = 2 << 20
 
 	// leastPacket is the max_allowed_packet below which Check warns: the default of MariaDB. That of MySQL is larger.

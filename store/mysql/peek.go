@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// outlook says what there is to do for the chores that mostly find nothing.
+// outlook says which of the chores that mostly find nothing have work.
 type outlook struct {
 	leader leader
 	now    int64
@@ -39,7 +39,7 @@ func (l *leader) leads(term, now int64) bool {
 	return !l.id.IsZero() && l.term == term && now < l.expires
 }
 
-// next returns how long it is until something is due, or a negative duration if nothing waits.
+// next returns the time until a task is due, or a negative duration if none waits.
 func (o *outlook) next() time.Duration {
 	if !o.due.Valid {
 		return -1

@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// A place names one call of Enqueue. It has 41 bits of milliseconds since 2024, so that places grow with time and
-// partitions can be cut by it, 16 bits that distinguish processes, and 6 bits that count. The milliseconds follow the
-// server's clock as it was last heard of, and decide nothing.
+// A place identifies one call of Enqueue. It has 41 bits of milliseconds since 2024, so that places grow with time
+// and partitions can be cut by it, 16 bits that distinguish processes, and 6 bits that count. The milliseconds follow
+// the server's clock as last read, and decide nothing.
 const (
 	placeEpoch = 1704067200000 // 2024-01-01 in milliseconds since 1970
 	placeShift = 22
 	nodeShift  = 6
 )
 
-// maxSpan is how many tasks a row of tusk_ready stands for at most, and maxPlace how many share a place at most.
+// maxSpan is the maximum number of tasks that a row of tusk_ready covers, and maxPlace the maximum number that share
+// a place.
 const (
 	maxSpan  = 32
 	maxPlace = 1024

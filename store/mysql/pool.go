@@ -14,7 +14,7 @@ import (
 	driversql "github.com/go-sql-driver/mysql"
 )
 
-// setup begins every session of our own pools.
+// setup is run at the start of every session of our own pools.
 const setup = "set session transaction isolation level read committed; set session time_zone = '+00:00', " +
 	"session sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', session innodb_lock_wait_timeout = 10, " +
 	"session autocommit = 1, session sql_select_limit = default"

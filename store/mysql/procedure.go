@@ -19,16 +19,16 @@ import (
 )
 
 // The most frequent operations are procedures: one round trip each, and nothing is parsed. They take lists as bytes,
-// because neither server accepts lists in any other form. The last thing that each does is to report its end: if a
-// statement is killed inside a procedure, it may look to the client as if everything had been done.
+// because neither server accepts lists in any other form. Each reports its end as its last action: if a statement is
+// killed inside a procedure, it may look to the client as if everything had been done.
 //
-// Procedures belong to the program that calls them. Their names end in a mark that is computed from their text, so that
-// programs of several versions can work on the same tables side by side.
+// Procedures belong to the program that calls them. Their names end in a mark that is computed from their text, so
+// that programs of several versions can use the same tables at the same time.
 //
 //go:embed procedures/*.sql
 var procedureFiles embed.FS
 
-// program is the procedures that a program calls.
+// program is the set of procedures that a program calls.
 type program struct {
 	mark  string            // the end of their names
 	texts map[string]string // by their names
@@ -38,7 +38,7 @@ var ownProgram = sync.OnceValue(func() *program {
 	return newProgram(migrate.Texts(procedureFiles, "procedures/*.sql"))
 })
 
-// newProgram makes a program from texts in which _fn stands for the mark.
+// newProgram creates a program from texts, with _fn in place of the mark.
 func newProgram(texts []string) *program {
 	p := &program{migrate.Mark(texts...), map[string]string{}}
 	for _, text := range texts {
@@ -77,8 +77,8 @@ func (s *Store) missingProcedures(ctx context.Context) (missing []string, err er
 	return missing, err
 }
 
-// install creates the missing procedures of this program, and reports whether there were any. It first records that the
-// program runs, so that nobody takes the new procedures for unused.
+// install creates the missing procedures of this program, and reports whether there were any. It first records that
+// the program runs, so that the new procedures do not count as unused.
 func (s *Store) install(ctx context.Context) (fresh bool, err error) {
 	if err := s.exec(ctx, q("program.add"), s.program.mark, newest); err != nil {
 		return false, err
@@ -156,8 +156,8 @@ func (s *Store) dropPrograms(ctx context.Context, version int64) (own bool, err 
 	return own, nil
 }
 
-// tidyPrograms is the leader's call of dropPrograms. If the leader's role must not drop procedures, or it has only one
-// connection, or somebody migrates, then whoever migrates drops them.
+// tidyPrograms is the leader's call of dropPrograms. If the leader's role must not drop procedures, or has only one
+// connection, or another process migrates, they are left to the next migration.
 func (s *Store) tidyPrograms(ctx context.Context) error {
 	_, err := s.tryAlone(ctx, 0, func() error {
 		_, err := s.dropPrograms(ctx, math.MaxInt64)

@@ -12,12 +12,13 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended learns of it when it
-// wakes up.
+// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended is told when it wakes
+// up.
 const forgetAfter = 24 * time.Hour
 
-// Prune implements store.Keeper. It walks the lists that finishes have written, by queue and outcome, the oldest first,
-// so that it never looks at a task that stays. Days without anything to keep are dropped as a whole; see days.go.
+// Prune implements store.Keeper. It walks the lists that finishes have written, by queue and outcome, the oldest
+// first, so that it never reads a task that is kept. Days without anything to keep are dropped as a whole; see
+// days.go.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	var classes []counted
 	failed := s.foldAll(ctx, term)
@@ -51,7 +52,7 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 			n, more, err := s.pruneClass(ctx, term, of, kept, limit-deleted)
 			deleted += n
 			if held(err) {
-				break // the rest of the class waits for the next time
+				break // the rest of the class is left to the next call
 			}
 			failed = errors.Join(failed, err)
 			if err != nil || !more {
@@ -132,10 +133,10 @@ type pruning struct {
 	gone    int   // tasks that were dropped with them
 	kept    int   // tasks that are held
 	held    []store.ID
-	back    []store.ID // tasks that have come back since their list was written
+	back    []store.ID // tasks that were retried since their list was written
 }
 
-// maxPruned is how many tasks one transaction deletes at most.
+// maxPruned is the maximum number of tasks that one transaction deletes.
 const maxPruned = 1000
 
 // collect chooses up to limit tasks from the oldest lists.
@@ -222,8 +223,7 @@ func (p *pruning) delete() (int, error) {
 	return len(gone) + p.gone, nil
 }
 
-// lockFree locks those of the tasks that nobody else has locked. Of the tasks to delete, it skips those whose key
-// somebody else has locked.
+// lockFree locks those of the tasks that are not locked. Of the tasks to delete, it skips those whose key is locked.
 func (p *pruning) lockFree(found map[ref]*row, expired func(*row) bool) (rows []*row, err error) {
 	p.passes = true
 	defer func() { p.passes = false }()

@@ -49,7 +49,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks[:min(len(tasks), limit)], nil
 }
 
-// rescueDue asks with one statement whether there may be anything to take back. It fails unless term is the current
+// rescueDue checks with one statement whether there may be anything to take back. It fails unless term is the current
 // term.
 func (s *Store) rescueDue(ctx context.Context, term int64) (due bool, err error) {
 	var l leader
@@ -78,7 +78,7 @@ func (s *Store) lookedForStrays(now int64) bool {
 // straysEvery is how often leases are compared with what their workers say they hold.
 const straysEvery = 5 * time.Second
 
-// strays returns the leases that live workers do not know of.
+// strays returns the leases that live workers do not know about.
 func (w *work) strays() ([]*lease, error) {
 	leases, err := w.readLeases(q("rescue.strays"), w.now)
 	known := map[store.ID]map[store.Token]bool{}
@@ -122,9 +122,9 @@ func (w *work) openOf(leases []*lease, limit int) (tasks []store.Task, err error
 	return tasks, nil
 }
 
-// ofTheDead declares workers dead whose beat is overdue or that the witness has seen go, and returns the leases of all
-// dead workers. It first finds each worker and then locks it by its id, as the worker's own beat does. Locks taken
-// along another index could deadlock with the beat.
+// ofTheDead declares workers dead whose beat is overdue or whose death the witness has detected, and returns the
+// leases of all dead workers. It first finds each worker and then locks it by its id, as the worker's own beat does.
+// Locks taken along another index could deadlock with the beat.
 func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
 	var overdue, ahead []any
 	w.gather("rescue.overdue", w.now, &overdue)
@@ -133,7 +133,7 @@ func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
 	if err != nil || len(overdue)+len(ahead)+len(gone) == 0 {
 		return leases, err
 	}
-	// The clock was set back, so what they have left begins now.
+	// The clock was set back, so their TTL starts again now.
 	for _, id := range ahead {
 		w.do(q("rescue.rewind"), w.now, w.now, w.now, id, w.now+clockSlack)
 	}

@@ -33,7 +33,7 @@ func (s *Store) Restore(
 }
 
 // findGroups finds out which of the tasks' groups of errors are known. Unknown groups are not created again, because
-// nothing is known of them any more.
+// nothing is known about them any longer.
 func (w *work) findGroups(tasks []store.Task) error {
 	w.groups = map[group]bool{}
 	var ids []any

@@ -102,7 +102,7 @@ func (s *session) send(stmts []stmt) error {
 		return err
 	}
 	defer rows.Close()
-	// What follows the last query may fail, too.
+	// Statements after the last query may fail, too.
 	for i, more := 0, true; more; i, more = i+1, rows.NextResultSet() {
 		each := asked[min(i, len(asked)-1)] // a procedure returns several results
 		for rows.Next() {
@@ -126,7 +126,7 @@ const (
 	patientTries = 2 // of a transaction that waits for locks
 	// Of one that does not wait: the engine's other transactions hold a lock for milliseconds.
 	hastyTries = tries
-	fewTries   = 4 // of one whose caller comes again
+	fewTries   = 4 // of one whose caller retries
 	oneTry     = 1 // of one with an alternative
 )
 
@@ -161,7 +161,7 @@ func (s *Store) again(ctx context.Context, locked int, fn func() (committing boo
 	}
 }
 
-// refused marks the error of a transaction that was not committed. It leaves errors unchanged that say so themselves.
+// refused marks the error of a transaction that was not committed. Errors that already say so stay unchanged.
 func refused(err error) error {
 	for _, known := range []error{store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict, errCareful} {
 		if errors.Is(err, known) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// What matters in the sessions of a user's pool. A time zone does not matter, nor do the parts of a mode about quotes,
-// backslashes and operators.
+// The settings that matter in the sessions of a user's pool. A time zone does not matter, nor do the parts of a mode
+// about quotes, backslashes and operators.
 const sessionVariables = `show session variables where variable_name in ('transaction_isolation', 'tx_isolation',
 	'autocommit', 'sql_mode', 'sql_select_limit', 'max_statement_time', 'max_allowed_packet')`
 
@@ -26,7 +26,7 @@ func (s *Store) sessionSettings(ctx context.Context) (map[string]string, error) 
 
 const noLimit = "18446744073709551615"
 
-// checkSession refuses sessions in which statements would have another meaning.
+// checkSession rejects sessions in which statements would have another meaning.
 func checkSession(is map[string]string) error {
 	refuse := func(what, fix string) error {
 		return fmt.Errorf("%w: %s: add %s to the database URL, or to the DSN of the pool", store.ErrUnsupported, what, fix)

@@ -16,7 +16,7 @@ func (w *work) finishOthers(ends []*end) (lost []store.ID, err error) {
 	outcomes := make([]*store.Outcome, len(ends))
 	for i, e := range ends {
 		o := *e.Outcome
-		// Finished tasks cost little here, and whoever follows ends must learn of this one.
+		// Finished tasks cost little here, and this end must be reported to followers.
 		o.Forget = false
 		outcomes[i] = &o
 		e.stoppable = !o.State.Finished() || o.State == store.Cancelled
@@ -29,7 +29,7 @@ func (w *work) finishOthers(ends []*end) (lost []store.ID, err error) {
 	})
 }
 
-// stopped marks the tasks of attempts that somebody wants stopped.
+// stopped marks the tasks of attempts that must stop.
 func (w *work) stopped(refs []ref) error {
 	return inParts(spansOf(refs), maxSpans, func(part []span) error {
 		text, args := among("stop.locked", part)

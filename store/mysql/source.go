@@ -7,7 +7,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// decide lets the rules decide what follows from a verb, and writes it.
+// decide lets the rules decide what follows from an operation, and writes it.
 func (w *work) decide(verb func(*rules.Batch) error) error {
 	w.batch = rules.New(instant(w.now), w)
 	if err := verb(w.batch); err != nil {
@@ -16,9 +16,9 @@ func (w *work) decide(verb func(*rules.Batch) error) error {
 	return w.apply(w.batch)
 }
 
-// Read implements rules.Source. It locks in the order that everybody keeps: keys, rows of tusk_ready, tasks. It locks
-// the tasks of keys together with the wanted tasks, because the rules ask for them next. What was read then stays true
-// until the commit, except that available tasks may be claimed, unless they hold a key or are edited.
+// Read implements rules.Source. It locks in the common order: keys, rows of tusk_ready, tasks. It locks the tasks of
+// keys together with the wanted tasks, because the rules request them next. What was read then stays true until the
+// commit, except that available tasks may be claimed, unless they hold a key or are edited.
 func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	found := &rules.Found{}
 	if err := w.lockKeys(want.Keys); err != nil {
@@ -82,8 +82,8 @@ func (w *work) lockWanted(ids []store.ID) error {
 	return w.lend()
 }
 
-// lend sets the lease and the worker of tasks that are asked for by their leases. A task that has come back since may
-// be available again.
+// lend sets the lease and the worker of tasks that are requested by their leases. A task that was handed back since
+// may be available again.
 func (w *work) lend() error {
 	var back, stoppable []ref
 	for id, a := range w.lent {
@@ -107,7 +107,7 @@ func (w *work) lend() error {
 	return w.stopped(stoppable)
 }
 
-// beExact requires that it be found out, before the tasks are locked, whether they are available or running.
+// beExact requires that, before the tasks are locked, it be determined whether they are available or running.
 func (w *work) beExact(ids ...store.ID) {
 	if w.exact == nil {
 		w.exact = map[store.ID]bool{}
@@ -149,15 +149,15 @@ func (w *work) readNeeds(ids []store.ID, found *rules.Found) error {
 	})
 }
 
-// readChildren reads which tasks wait for the given ones, and locks them. Whoever holds a child cannot be waiting for a
-// task that the child needs, so this cannot deadlock.
+// readChildren reads which tasks wait for the given ones, and locks them. A transaction that holds a child cannot be
+// waiting for a task that the child needs, so this cannot deadlock.
 func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 	type edge struct {
 		child ref
 		store.Need
 	}
 	which := "need.children"
-	if w.user { // what it sees without a lock may be old
+	if w.user { // what it reads without a lock may be outdated
 		which = "need.children locked"
 	}
 	var edges []edge

@@ -100,8 +100,8 @@ func spansOf(refs []ref) (spans []span) {
 	return spans
 }
 
-// apart returns a span for each task. A statement that locks the rows of a span with several tasks also locks the next
-// row, which may be somebody else's.
+// apart returns a span for each task. A statement that locks the rows of a span with several tasks also locks the
+// next row, which may belong to another transaction.
 func apart(refs []ref) []span {
 	spans := make([]span, len(refs))
 	for i, r := range refs {

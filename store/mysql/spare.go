@@ -15,8 +15,8 @@ const (
 	spareAfter = 2 * time.Second
 )
 
-// newSpare makes a small pool for the engine's own work. It connects only when handlers hold all connections of the
-// other pool: beats, claims and finishes must not wait for a handler.
+// newSpare creates a small pool for the engine's own work. It connects only when handlers hold all connections of
+// the other pool: beats, claims and finishes must not wait for a handler.
 func newSpare(connector driver.Connector) *sql.DB {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(spareConns + 1)

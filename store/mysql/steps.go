@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// How often the leader asks how the server would find groups.
+	// How often the leader checks how the server would find groups.
 	stepsEvery = time.Second
 	// How often it makes the server update its statistics.
 	learnEvery = 10 * time.Second

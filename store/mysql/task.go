@@ -37,7 +37,7 @@ type row struct {
 	fingerprint string
 	fresh       bool   // it is new
 	ready       *ready // the row of tusk_ready that lists it; nil if none
-	// For a waiting task: when it came in line for its turn; 0 for the time of the statement.
+	// For a waiting task: since when it has waited for its turn; 0 for the time of the statement.
 	since int64
 	// For a locked or new task: the fields as they are in the database.
 	stored fields
@@ -85,7 +85,7 @@ func readRow(rows *sql.Rows, more ...any) (*row, error) {
 	copy(r.Workflow[:], workflow)
 	r.readTurn(turn)
 	r.Partition = string(part)
-	// Perhaps it has none. Whoever asks for its needs finds out.
+	// It may have none; reading its needs shows that.
 	r.Needs = true
 	r.fingerprint = string(fingerprint)
 	r.Queue, r.Kind, r.Tenant, r.Key, r.Reason = string(queue), string(kind), string(tenant), string(key), string(reason)
@@ -218,7 +218,7 @@ func tagsOrNull(tags []string) any {
 	return b
 }
 
-// labels returns what the task can be found by besides its queue and kind.
+// labels returns what the task can be found by, apart from its queue and kind.
 func (r *row) labels() (all []string) {
 	if label := stateLabel(r.State); label != "" && !r.InLine() {
 		all = append(all, label)

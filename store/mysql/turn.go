@@ -82,8 +82,8 @@ func (w *work) waiting(groups, heads int) (all []store.Turns, err error) {
 	return all[:min(groups, len(all))], err
 }
 
-// stands is what a process remembers of the last look at the tasks that wait for turns. It saves lookups and decides
-// nothing: the lap of a task decides.
+// stands is what a process remembers from its last read of the tasks that wait for turns. It saves lookups and
+// decides nothing: the lap of a task decides.
 type stands struct {
 	mu     sync.Mutex
 	groups int
@@ -91,7 +91,7 @@ type stands struct {
 	many  bool
 	tasks map[store.ID]*row // the waiting tasks that were read one by one
 
-	// When the server was last asked how it finds groups, and made to update its statistics.
+	// When it was last checked how the server finds groups, and when its statistics were last updated.
 	planned, learned time.Time
 }
 
@@ -112,8 +112,8 @@ func (s *stands) any() bool {
 	return s.groups > 0
 }
 
-// few returns how many waiting tasks count as few: a step to another group, and to each of its first tasks, takes as
-// long as reading some rows.
+// few returns the maximum number of waiting tasks that count as few: a step to another group, and to each of its
+// first tasks, takes as long as reading some rows.
 func (s *stands) few() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

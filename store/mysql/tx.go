@@ -57,9 +57,9 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return lost, wrap("finish", err)
 }
 
-// do runs one call in a savepoint, so that an error leaves nothing of the call behind. If the server has ended the
-// transaction, after a deadlock, there is no savepoint to go back to: each statement, including the user's, would be
-// committed by itself.
+// do runs one call in a savepoint, so that an error undoes the whole call. If the server has ended the transaction,
+// after a deadlock, there is no savepoint to go back to: each statement, including the user's, would be committed by
+// itself.
 //
 // do does not retry what the server rolled back, because that is up to the user, whose transaction it was.
 func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
@@ -91,8 +91,8 @@ func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
 			break
 		}
 		if _, gone := u.tx.ExecContext(calm, "rollback to savepoint tusk"); gone != nil {
-			_ = u.tx.Rollback() // its user is told at the next statement
-			return err          // the first error tells more
+			_ = u.tx.Rollback() // the user gets an error at the next statement
+			return err          // the first error says more
 		}
 		if !errors.Is(err, errAgain) && !errors.Is(err, errCareful) {
 			break

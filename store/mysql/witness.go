@@ -17,8 +17,9 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A second witness of a worker's life besides its beat: a named lock on a connection that is used for nothing else. The
-// server releases it at once when the process dies, and anybody can ask who holds it. See docs/design/liveness.md.
+// A second proof that a worker is alive, in addition to its beat: a named lock on a connection that is used for
+// nothing else. The server releases it at once when the process dies, and any session can query its holder. See
+// docs/design/liveness.md.
 const (
 	// How often a process checks its own locks.
 	pulse = time.Second
@@ -154,7 +155,7 @@ func (k keeper) Wait(ctx context.Context, wake <-chan struct{}) error {
 	return err
 }
 
-// Close closes the connection for good, and does not return it to the pool.
+// Close closes the connection and does not return it to the pool.
 func (k keeper) Close() {
 	k.conn.Raw(func(any) error { return driver.ErrBadConn })
 	k.conn.Close()

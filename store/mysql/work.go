@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// work is a transaction, with what it adds to the sums.
+// work is a transaction and what it adds to the sums.
 type work struct {
 	session
 	gathered
@@ -20,10 +20,10 @@ type work struct {
 	sums    delta
 	// The transaction is a user's, so its isolation is unknown.
 	user bool
-	// It waits for no lock that a user's transaction may hold.
+	// It does not wait for locks that a user's transaction may hold.
 	hasty  bool
 	passes bool // it skips locked rows
-	// What to ring for: queues with new tasks, and names of package bell.
+	// What to announce: queues with new tasks, and names of package bell.
 	woken map[string]bool
 	// The answer reports what another transaction has stored.
 	echoes bool
@@ -39,7 +39,7 @@ type work struct {
 	lent  map[store.ID]*attempt // tasks whose attempts end
 	// For restored tasks: the groups of errors that are known.
 	groups map[group]bool
-	// Finished tasks of these days must not be seen.
+	// Finished tasks of these days must not be read.
 	dropping days
 
 	after []func() // called after the commit
@@ -150,7 +150,7 @@ type ready struct {
 	pieces []*ready
 }
 
-// rest returns what is left of a row after tasks were taken.
+// rest returns the tasks that are left in a row after others were taken.
 func (y *ready) rest() []*ready {
 	left := []*ready{}
 	for n := int(y.next); n <= int(y.last); n++ {
@@ -216,7 +216,7 @@ func (r *row) listing(at int64) *ready {
 		last: r.n, lap: r.lap}
 }
 
-// standIn puts a task in line for its turn.
+// standIn makes a task wait for its turn.
 func (w *work) standIn(r *row) {
 	if r.since = 0; w.now != 0 {
 		r.since = w.now + w.covered

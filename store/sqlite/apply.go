@@ -106,7 +106,7 @@ func (w *work) change(t *stored, to *rules.Row) error {
 
 // move moves a task from its spot to a new one.
 func (w *work) move(t *stored, to *rules.Row) error {
-	if !t.last.IsZero() { // it begins again: its last attempt goes into the history
+	if !t.last.IsZero() { // it starts over: its last attempt goes into the history
 		if err := w.addAttempt(t.num, &store.Attempt{Number: t.Attempt, Worker: t.last,
 			StartedAt: t.ClaimedAt, EndedAt: t.FinishedAt, Outcome: t.State}); err != nil {
 			return err
@@ -133,7 +133,7 @@ func (w *work) move(t *stored, to *rules.Row) error {
 	return err
 }
 
-// spot is where a task is: in a lane, in line for a turn, or nowhere.
+// spot is where a task is: in a lane, waiting for a turn, or neither.
 type spot struct {
 	state                  store.State
 	lane, pos, turn, place int64
@@ -217,7 +217,7 @@ func (w *work) become(t *stored, to *rules.Row) error {
 	return w.addTags(to.ID, to.Tags)
 }
 
-// stop makes the worker of a running task learn of the stop at its next beat.
+// stop records that the worker of a running task is told to stop at its next beat.
 func (w *work) stop(t *stored, reason string) error {
 	if w.claims == nil {
 		var err error

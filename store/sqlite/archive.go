@@ -45,7 +45,7 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 		due.Next = string(next)
 	}
 	due.Tasks, err = s.List(ctx, store.Filter{IDs: ids, Limit: limit, Detail: true})
-	due.Tasks = slices.DeleteFunc(due.Tasks, func(t store.Task) bool { return !t.State.Finished() }) // retried just now
+	due.Tasks = slices.DeleteFunc(due.Tasks, func(t store.Task) bool { return !t.State.Finished() }) // retried meanwhile
 	due.Receipt = rules.Receipt(due.Tasks)
 	return due, err
 }

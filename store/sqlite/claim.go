@@ -18,9 +18,9 @@ type lease struct {
 	changed                 bool
 }
 
-// Claim implements store.Leaser. It moves each lane's cursor past the tasks that it takes and writes one lease row for
-// all of them; it only reads the tasks themselves. Nobody else writes meanwhile, and positions are assigned in the
-// order of commits, so nothing can appear behind a cursor.
+// Claim implements store.Leaser. It moves each lane's cursor past the tasks that it takes and writes one lease row
+// for all of them; it only reads the tasks themselves. There is no other writer in the meantime, and positions are
+// assigned in the order of commits, so nothing can appear behind a cursor.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (tasks []store.Task, err error) {
 	s.counts.queries.Add(1)
 	if idle, err := s.idle(ctx, r); err != nil || idle {
@@ -50,7 +50,7 @@ func wrap(verb string, err error) error {
 	return fmt.Errorf("%s: %w", verb, err)
 }
 
-// idle reports whether there is nothing to claim, by reading alone. After a claim that found tasks it does not look,
+// idle reports whether there is nothing to claim, by reading alone. After a claim that found tasks it does not check,
 // because the next one probably finds some, too.
 func (s *Store) idle(ctx context.Context, r store.ClaimRequest) (bool, error) {
 	if r.Again || s.busy.Load() {
@@ -226,7 +226,7 @@ func covering(leases []*lease, lane, pos int64) *lease {
 	return nil
 }
 
-// allLeases reads the leases of all claims under way.
+// allLeases reads the leases of all open claims.
 func allLeases(ctx context.Context, c session) ([]*lease, error) {
 	var leases []*lease
 	err := c.each(ctx, "lease.all", func(r row) error {

@@ -52,16 +52,16 @@ func (w *work) finish(outcomes []store.Outcome) (lost []store.ID, err error) {
 	return lost, err
 }
 
-// plain reports whether an attempt ended as most do: it completed its task, nothing follows from that, and the task's
-// row has room for all there is to record.
+// plain reports whether an attempt ended as most do: it completed its task, nothing follows from that, and everything
+// to record fits into the task's row.
 func plain(o *store.Outcome) bool {
 	return o.State == store.Completed && o.Error == "" && o.Reason == "" && o.Note == nil && o.Attempt == o.Task.Attempt &&
 		len(o.Then) == 0 && (!o.Forget || o.Task.Key == "" && len(o.Task.Tags) == 0)
 }
 
-// complete writes a plain completion of a task that no other task needs, that nobody has asked to stop, and that no
-// rerun waits for. Its update is also the fence: it finds the task only while the task is in the log, at a position of
-// the lease.
+// complete writes a plain completion of a task that no other task needs, that was not told to stop, and that no rerun
+// waits for. Its update is also the fence: it finds the task only while the task is in the log, at a position of the
+// lease.
 func (w *work) complete(o *store.Outcome) (bool, error) {
 	leases, err := w.leasesOf(o.Task.Lease)
 	if err != nil {
@@ -96,7 +96,7 @@ func (w *work) complete(o *store.Outcome) (bool, error) {
 	return false, nil
 }
 
-// ended writes the end of an attempt, except where the task goes next.
+// ended writes the end of an attempt, except for the next state of the task.
 func (w *work) ended(e *rules.End) error {
 	t, o, a := w.rows[e.Task.ID], e.Outcome, &e.Attempt
 	leases, err := w.leasesOf(o.Task.Lease)

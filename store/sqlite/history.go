@@ -10,8 +10,8 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// Follow implements store.Historian. Triggers record the ends of tasks; they exist only while somebody follows. One
-// connection writes at a time, so the numbers of ends have the order of their commits.
+// Follow implements store.Historian. Triggers record the ends of tasks; they exist only while there are followers.
+// One connection writes at a time, so the numbers of ends have the order of their commits.
 func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) {
 	err = s.write(ctx, true, func(w *work) error {
 		steps := []string{"end.trigger", "end.trigger_died"}

@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// chunk is how many tasks a chore changes in one transaction, so that it does not hold up other writers.
+// chunk is how many tasks a chore changes in one transaction, so that it does not delay other writers.
 const chunk = 500
 
-// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended learns of it when it
+// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended is told when it
 // wakes up.
 const forgetAfter = 24 * time.Hour
 
-// Lead implements store.Keeper. A process that gives up a term of another is told the time, and nothing is written.
+// Lead implements store.Keeper. If a process gives up another's term, it gets the time, and nothing is written.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
 	if c.TTL <= 0 {
 		now, holder, err := s.leader(ctx)
@@ -52,7 +52,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	return answer, wrap("lead", err)
 }
 
-// leader reads the time and who holds the term, which may be over.
+// leader reads the time and the holder of the term, which may be over.
 func (s *Store) leader(ctx context.Context) (now time.Time, holder store.ID, err error) {
 	err = s.read(ctx, func(ctx context.Context, c session) error {
 		r, err := one(ctx, c, "clock.read")
@@ -194,7 +194,7 @@ func (w *work) ids(name string, args ...any) (ids []store.ID, err error) {
 	return ids, err
 }
 
-// nextDue returns how long it is until the next waiting task is due, or -1 if none waits.
+// nextDue returns the time until the next waiting task is due, or -1 if none waits.
 func nextDue(ctx context.Context, c session, now int64) (time.Duration, error) {
 	r, err := one(ctx, c, "admit.next")
 	if err != nil || r == nil {
@@ -231,8 +231,8 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks, wrap("rescue", err)
 }
 
-// orphans returns the tasks that dead workers hold, followed by those that their live workers do not know of; tasks
-// that were claimed first come first.
+// orphans returns the tasks that dead workers hold, followed by those that their live workers do not know about;
+// tasks that were claimed first come first.
 func (s *Store) orphans(
 	ctx context.Context, c session, names func(int64) (name, error), now int64, limit int,
 ) ([]store.Task, error) {

@@ -23,10 +23,10 @@ func byIndex(index, column string, value any) lead {
 	return lead{"from tusk_task t indexed by " + index, column + " = ?", byID, []any{value}}
 }
 
-// few is how many tasks a list is willing to look at one by one rather than along an index in the order of ids.
+// few is the maximum number of tasks that a list reads one by one rather than along an index in the order of ids.
 const few = 20_000
 
-// lead chooses the index that passes the fewest tasks that do not match.
+// lead chooses the index with the fewest tasks that do not match.
 func (l *list) lead() ([]lead, error) {
 	f := &l.filter
 	switch {

@@ -16,7 +16,7 @@ type stand struct {
 	waits bool
 }
 
-// stands are the rows of tusk_turn that the writer remembers as long as nobody else writes to the file.
+// stands are the rows of tusk_turn that the writer remembers as long as no other process writes to the file.
 type stands struct {
 	version, ledger int64
 	known           map[turn]stand
@@ -24,7 +24,7 @@ type stands struct {
 
 const maxStands = 50_000
 
-// meet forgets everything if somebody else has written, or the schema was dropped and created again.
+// meet forgets everything if another process has written, or the schema was dropped and created again.
 func (s *stands) meet(ctx context.Context, c session, ledger int64) error {
 	return c.each(ctx, "pragma data_version", func(r row) error {
 		if version := r.int(0); version != s.version || ledger != s.ledger || len(s.known) > maxStands {
@@ -34,7 +34,7 @@ func (s *stands) meet(ctx context.Context, c session, ledger int64) error {
 	})
 }
 
-// stand returns what is known of a turn.
+// stand returns what is known about a turn.
 func (t *transaction) stand(of turn) (stand, bool) {
 	if s, ok := t.stood[of]; ok || t.stands == nil {
 		return s, ok
@@ -54,7 +54,7 @@ func (t *transaction) remember(of turn, s stand) {
 // add keeps what a transaction has found out, after its commit.
 func (s *stands) add(found map[turn]stand) { maps.Copy(s.known, found) }
 
-// forgetStands must be called before rows of tusk_turn are deleted, or changed to say that nobody waits.
+// forgetStands must be called before rows of tusk_turn are deleted, or changed to say that no task waits.
 func (t *transaction) forgetStands() {
 	clear(t.stood)
 	if t.stands != nil {
@@ -81,8 +81,8 @@ func (w *work) turnsOf(of turn) (id int64, err error) {
 	return r.int(0), nil
 }
 
-// came records a task that is in line from now on. If the row already says that a task may wait, there is nothing to
-// write: tusk_turn.since may be that of a task that has left meanwhile.
+// came records a task that waits for its turn from now on. If the row already says that a task may wait, there is
+// nothing to write: tusk_turn.since may be that of a task that has left meanwhile.
 func (w *work) came(of turn, row, place int64) {
 	if s, ok := w.stand(of); ok && s.waits {
 		return
@@ -98,7 +98,7 @@ func (w *work) came(of turn, row, place int64) {
 // arrival is the place of the first task that came, and the row of tusk_turn.
 type arrival struct{ row, place int64 }
 
-// flushTurns writes the arrivals in lines in which possibly nobody waited.
+// flushTurns writes the arrivals in lines in which possibly no task waited.
 func (w *work) flushTurns() error {
 	if len(w.lines) == 0 {
 		return nil
@@ -113,7 +113,7 @@ func (w *work) flushTurns() error {
 	return err
 }
 
-// reckon corrects rows of tusk_turn: each then says who has waited longest, or that nobody waits.
+// reckon corrects rows of tusk_turn: each then says which task has waited longest, or that none waits.
 func (w *work) reckon(rows []int64) error {
 	w.forgetStands()
 	slices.Sort(rows)

@@ -10,15 +10,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How often the writer checks whether another process has written to the file: often while something happens, and less
-// often after nothing has for a while.
+// How often the writer checks whether another process has written to the file: often during activity, and less often
+// after a while without.
 const (
 	lookOften  = 15 * time.Millisecond
 	lookSeldom = 60 * time.Millisecond
 	quiet      = time.Minute
 )
 
-// Listen implements store.Notifier. It tells at once what this process commits; to see what others do, it checks the
+// Listen implements store.Notifier. It reports at once what this process commits; for other processes, it checks the
 // file's version every few milliseconds.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	var looking sync.WaitGroup
@@ -34,8 +34,8 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return context.Cause(ctx)
 }
 
-// keepLooking looks for commits of others until the context ends or the store is closed. heard is when something was
-// last heard.
+// keepLooking checks for commits of other processes until the context ends or the store is closed. heard is when
+// there was last one.
 func (s *Store) keepLooking(ctx context.Context, heard *atomic.Int64) error {
 	heard.Store(time.Now().UnixNano())
 	for {
@@ -54,7 +54,8 @@ func (s *Store) keepLooking(ctx context.Context, heard *atomic.Int64) error {
 	}
 }
 
-// peek asks the writer, unless it is busy, whether another connection has committed. If so, it rings for everybody.
+// peek checks with the writer, unless it is busy, whether another connection has committed. If so, it notifies all
+// listeners.
 func (s *Store) peek(ctx context.Context) {
 	answer := make(chan bool, 1)
 	select {

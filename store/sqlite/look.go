@@ -33,7 +33,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (all [
 	return all, wrap("turns", err)
 }
 
-// look is one look at the tasks that wait for turns or have them.
+// look is one read of the tasks that wait for turns or have them.
 type look struct {
 	ctx     context.Context
 	session session
@@ -44,7 +44,7 @@ type look struct {
 	// The place of the last group to return, once there are enough of them, else 0.
 	settled int64
 	left    bool    // not all groups were read
-	empty   []int64 // rows in which nobody waits
+	empty   []int64 // rows in which no task waits
 	// Rows that say that a task has waited longer than any has.
 	stale []int64
 }
@@ -158,7 +158,7 @@ func (l *look) add(r row) (err error) {
 	return err
 }
 
-// errEnough ends a look, because the remaining rows need not be read.
+// errEnough ends a read, because the remaining rows are not needed.
 var errEnough = errors.New("enough")
 
 // first returns the smaller of two places, where 0 means none.
@@ -180,8 +180,8 @@ func (l *look) cut() {
 	}
 }
 
-// untidy returns the rows that make looks longer, if they are worth a write: not all groups were read, or nobody waits
-// in most of the rows that were read.
+// untidy returns the rows that make reads longer, if they are worth a write: not all groups were read, or no task
+// waits in most of the rows that were read.
 func (l *look) untidy() []int64 {
 	if l.left {
 		return append(l.empty, l.stale...)
@@ -192,7 +192,7 @@ func (l *look) untidy() []int64 {
 	return nil
 }
 
-// name reads what rows of tusk_turn stand for, unless it is known.
+// name reads the queue, tenant and partition of rows of tusk_turn, unless they are known.
 func (l *look) name(rows []int64) error {
 	var unknown []int64
 	before := l.seen.names

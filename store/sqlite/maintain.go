@@ -5,7 +5,7 @@ import (
 )
 
 // Maintain implements store.Maintainer. It copies the content of the write-ahead log into the database, independently
-// of the writer, so that the log stays short even if somebody reads all the time and the writer's own attempts fail.
+// of the writer, so that the log stays short even if there is always a reader and the writer's own attempts fail.
 func (s *Store) Maintain(ctx context.Context, term int64) error {
 	if err := s.inPlace(); err != nil {
 		return wrap("maintain", err)

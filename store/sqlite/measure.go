@@ -10,11 +10,11 @@ import (
 // counters count what this process has done with the store.
 type counters struct {
 	roundTrips atomic.Int64 // transactions
-	queries    atomic.Int64 // claims asked for
+	queries    atomic.Int64 // requested claims
 }
 
-// Measure implements store.Meter. There is no server, so its time is this process's. SQLite does not say how much it
-// writes to its log, keeps no dead rows, and no two claims can conflict.
+// Measure implements store.Meter. There is no server, so its time is this process's. SQLite does not report how much
+// it writes to its log, keeps no dead rows, and no two claims can conflict.
 func (s *Store) Measure(context.Context) (store.Measures, error) {
 	return store.Measures{
 		ServerCPU:  processorTime(),

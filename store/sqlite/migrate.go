@@ -45,8 +45,8 @@ func (s *Store) check(ctx context.Context) error {
 	return nil
 }
 
-// version returns the schema's version, or 0 if there is none. It fails if there are foreign tables under our names. It
-// looks in one snapshot, because another process may be migrating.
+// version returns the schema's version, or 0 if there is none. It fails if there are foreign tables with our names.
+// It reads in one snapshot, because another process may be migrating.
 func (s *Store) version(ctx context.Context) (at int64, err error) {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
@@ -84,8 +84,8 @@ func (s *Store) version(ctx context.Context) (at int64, err error) {
 	return at, foreign(ctx, conn, at, tables)
 }
 
-// foreign fails if there are tables under our names that none of our migrations can have made, or that lack columns of
-// ours.
+// foreign fails if there are tables with our names that none of our migrations can have created, or that lack columns
+// of ours.
 func foreign(ctx context.Context, conn *sql.Conn, at int64, tables map[string]bool) error {
 	own, err := schema.Tables()
 	if err != nil {
@@ -110,7 +110,7 @@ func foreign(ctx context.Context, conn *sql.Conn, at int64, tables map[string]bo
 }
 
 // Migrate implements store.Migrator. If two processes migrate at once, one does the work. SQLite refuses the other,
-// which looks again and finds the work done.
+// which checks again and finds the work done.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
 	version, err := migrate.Target(version, newest)
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// old describes finished tasks that are no longer kept.
+// old describes finished tasks that need no longer be kept.
 type old struct {
 	kind  int64
 	state store.State
 	until int64
 }
 
-// Prune implements store.Keeper. It finds what is old by reading alone, and deletes it in transactions of limited size.
+// Prune implements store.Keeper. It finds old tasks by reading alone, and deletes them in transactions of limited
+// size.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (int, error) {
 	var olds []old
 	var rest bool
@@ -96,7 +97,7 @@ func statsUntil(keep store.Retention, now int64) int64 {
 	return after(now, -keep.Stats-time.Minute)
 }
 
-// pruneRest deletes old statistics and groups of errors, workers that are long dead, and unused turns and lanes.
+// pruneRest deletes old statistics and groups of errors, workers that died long ago, and unused turns and lanes.
 func (w *work) pruneRest(keep store.Retention) error {
 	w.forgetStands()
 	for _, step := range []struct {

@@ -28,7 +28,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (tasks []store.Task, e
 	return answer(tasks, "list", err)
 }
 
-// list is one List under way.
+// list is one List in progress.
 type list struct {
 	session
 	ctx    context.Context
@@ -40,7 +40,7 @@ type list struct {
 	// All leases; only read if a task of the page is running.
 	claims []*lease
 	found  []*stored
-	// What some of the page's tasks may have.
+	// Which tables have rows for some of the page's tasks.
 	beside struct{ attempts, notes, logs, stops bool }
 }
 
@@ -260,7 +260,7 @@ func (l *list) readAttempts(t *stored) error {
 	var past []store.Attempt
 	add := func(a store.Attempt) {
 		if n := len(past); n > 0 && past[n-1].Error == "" {
-			past = past[:n-1] // neither failed nor the latest any more
+			past = past[:n-1] // neither failed nor the latest any longer
 		}
 		past = append(past, a)
 	}

@@ -6,9 +6,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// seen is what the leader remembers of its last look at the tasks that wait for turns. What a row of tusk_turn stands
-// for does not change until the row is pruned, which the leader also does: only one process has a given term. Where
-// tasks stand does not decide anything, because a grant finds them only while they stand there.
+// seen is what the leader remembers from its last read of the tasks that wait for turns. The queue, tenant and
+// partition of a row of tusk_turn do not change until the row is pruned, which the leader also does: only one process
+// has a given term. Where tasks stand does not decide anything, because a grant finds them only while they stand
+// there.
 type seen struct {
 	mu     sync.Mutex
 	ledger int64
@@ -16,7 +17,7 @@ type seen struct {
 	memory
 }
 
-// memory is what a look can use, or has found.
+// memory is what a read can use, or has found.
 type memory struct {
 	term, pruned int64
 	names        map[int64]turn
@@ -24,10 +25,10 @@ type memory struct {
 	lined        map[store.ID]lined // the tasks that waited, if they were read one by one
 }
 
-// lined is a task in line.
+// lined is a task that waits for its turn.
 type lined struct{ num, turn, priority, place int64 }
 
-// begin returns what a look can use. Without a term that is nothing.
+// begin returns what a read can use. Without a term that is nothing.
 func (s *seen) begin(term int64) memory {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +38,7 @@ func (s *seen) begin(term int64) memory {
 	return s.memory
 }
 
-// learn remembers what a look has found.
+// learn remembers what a read has found.
 func (s *seen) learn(l *look) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -81,7 +81,7 @@ func (r row) text(i int) string {
 	return ""
 }
 
-// blob returns bytes that nobody else refers to.
+// blob returns bytes that are not shared.
 func (r row) blob(i int) []byte {
 	switch v := r[i].(type) {
 	case []byte:

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// decide lets the rules decide what follows from a verb, and writes it.
+// decide lets the rules decide what follows from an operation, and writes it.
 func (w *work) decide(verb func(*rules.Batch) error) error {
 	w.rows = map[store.ID]*stored{}
 	b := rules.New(w.time(), w)
@@ -19,7 +19,7 @@ func (w *work) decide(verb func(*rules.Batch) error) error {
 	return w.apply(b)
 }
 
-// Read implements rules.Source. Nobody else writes meanwhile, so nothing has to be locked.
+// Read implements rules.Source. There is no other writer in the meantime, so nothing has to be locked.
 func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	found := &rules.Found{}
 	if err := w.readKeys(want.Keys, found); err != nil {

@@ -62,13 +62,13 @@ var (
 // ErrClosed is returned by every method after Close.
 var ErrClosed = errors.New("store is closed")
 
-// Options are settings of an engine. Zero values mean defaults.
+// Options configure an engine. Zero values mean the defaults.
 type Options struct {
 	// CloseDB makes Close close the pool, too. So does New if it fails.
 	CloseDB bool
 }
 
-// New makes a store on an open pool, which may be the program's own. New sets the file to write-ahead logging. Call
+// New creates a store on an open pool, which may be the program's own. It sets the file to write-ahead logging. Call
 // Migrate to create or update the schema.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 	s, err := open(ctx, db)
@@ -123,7 +123,7 @@ func open(ctx context.Context, db *sql.DB) (*Store, error) {
 	return s, nil
 }
 
-// writing and reading are the settings of the store's connections. The writer waits for other writers by itself; see
+// writing and reading are the settings of the store's connections. The writer waits for other writers itself; see
 // writer.begin.
 var (
 	writing = []string{"busy_timeout = 10000", "journal_mode = wal", "synchronous = full", "foreign_keys = on",
@@ -146,7 +146,7 @@ func patiently(patience time.Duration, try func() error) error {
 	}
 }
 
-// Close waits for the writes under way, then closes the store's connections.
+// Close waits for the writes in progress, then closes the store's connections.
 func (s *Store) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
@@ -168,7 +168,7 @@ func (s *Store) Close() error {
 // while another process writes.
 var oldest = [3]int{3, 51, 3}
 
-// inspect refuses a database that cannot be written to safely, and returns the file's path.
+// inspect rejects a database that cannot be written to safely, and returns the file's path.
 func inspect(ctx context.Context, db *sql.DB) (string, error) {
 	var version, path string
 	var readOnly bool

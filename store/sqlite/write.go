@@ -11,8 +11,8 @@ import (
 )
 
 // writer owns the connection that writes. Calls that arrive while a transaction is being made durable share the next
-// one, so that many callers cost one flush to disk. Each call has a savepoint, so that none suffers from another's
-// error.
+// one, so that many callers cost one flush to disk. Each call has a savepoint, so that the error of one does not
+// affect others.
 type writer struct {
 	store    *Store
 	conn     *direct
@@ -25,7 +25,7 @@ type writer struct {
 	stands   stands
 }
 
-// sharing is how many calls one transaction takes at most.
+// sharing is the maximum number of calls in one transaction.
 const sharing = 256
 
 // call is one method's part of a transaction. fn may run more than once.
@@ -50,8 +50,8 @@ func newWriter(s *Store, conn *direct) *writer {
 }
 
 // write runs fn in a transaction and returns when that is committed. A durable transaction survives a loss of power.
-// Any other transaction survives the death of every process, and becomes durable with the next durable one. Claims and
-// heartbeats need no more, because a lost claim leaves its tasks available.
+// Any other transaction survives the death of every process, and becomes durable with the next durable one. That is
+// enough for claims and heartbeats, because a lost claim leaves its tasks available.
 func (s *Store) write(ctx context.Context, durable bool, fn func(*work) error) error {
 	if err := s.check(ctx); err != nil {
 		return notCommitted(err)
@@ -264,7 +264,7 @@ func (w *writer) begin(durable bool) error {
 }
 
 func (w *writer) rollback() {
-	// An error means that there is no transaction any more, which is the aim.
+	// An error means that there is no transaction any longer, which is the aim.
 	w.conn.exec(context.Background(), "rollback")
 }
 
