@@ -31,7 +31,7 @@ type Archive struct {
 	mu        sync.Mutex
 	manifests map[string]Manifest // by path; they never change
 
-	asking      gate.Gate // whoever asks the object store for the catalogue has it
+	asking      gate.Gate // held while the catalogue is read from the object store
 	catalogueMu sync.Mutex
 	catalogue   catalogue
 
@@ -51,7 +51,7 @@ func New(b *blob.Bucket, dir string) *Archive {
 // Requests returns how many requests the Archive has sent to the object store.
 func (a *Archive) Requests() int64 { return a.requests.Load() }
 
-// reach reads the catalogue from the object store and reports whether there is one.
+// reach reads the catalogue from the object store and reports whether it exists.
 func (a *Archive) reach(ctx context.Context) (has bool, err error) {
 	if _, _, err := a.catalogued(ctx, true); err != nil {
 		return false, err
@@ -124,9 +124,9 @@ func (a *Archive) Find(ctx context.Context, id store.ID) (task store.Task, err e
 	return a.findIn(ctx, manifests, id)
 }
 
-// findIn looks for a task in the files that may have its id. It begins with the files that name the
-// id, and continues with those whose tasks ended first, since most tasks end soon after they were
-// enqueued.
+// findIn searches for a task in the files that may have its id. It begins with the files that name
+// the id, and continues with those whose tasks ended first, since most tasks end soon after they
+// were enqueued.
 func (a *Archive) findIn(ctx context.Context, manifests []Manifest, id store.ID) (task store.Task, err error) {
 	text := id.String()
 	var may []File

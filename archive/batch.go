@@ -19,7 +19,7 @@ import (
 const (
 	spareMemory = 32 << 20 // bytes of rows in the unfinished row groups of all files
 	mostFiles   = 64       // open at once
-	batchTasks  = 2 << 20  // a batch ends after so many tasks
+	batchTasks  = 2 << 20  // a batch ends after this number of tasks
 )
 
 // batch writes the files of one batch. Its local files are deleted with it.
@@ -102,7 +102,7 @@ func (w *batch) addTask(ctx context.Context, t *store.Task) error {
 	return nil
 }
 
-// largest returns the open file for which of is largest.
+// largest returns the open file for which of returns the largest value.
 func (w *batch) largest(of func(*file) int64) (largest *file) {
 	for _, f := range w.open {
 		if largest == nil || of(f) > of(largest) {

@@ -14,16 +14,16 @@ import (
 )
 
 // cataloguePath is an object with all manifests, so that a reader needs one request instead of one
-// per manifest. The manifests are authoritative: the catalogue is made from them.
+// per manifest. The manifests are authoritative; the catalogue is created from them.
 const cataloguePath = "_tusk/catalogue.json.gz"
 
-// fresh is how long the cached catalogue is used without asking for a newer one. If a task is not
-// found, the latest one is asked for.
+// fresh is how long the cached catalogue is used without checking for a newer one. If a task is
+// not found, the latest one is read.
 const fresh = time.Second
 
 // catalogue is the latest catalogue that was read.
 type catalogue struct {
-	looked    time.Time // when it was last asked for; zero if never
+	looked    time.Time // when it was last requested; zero if never
 	changed   time.Time // when the object was written; some object stores say so only to the second
 	size      int64
 	etag      string // of the object; empty if unknown

@@ -13,13 +13,13 @@ type share int
 
 const (
 	none share = iota
-	some       // only its rows tell which
+	some       // only its rows say which
 	all
 )
 
 // cut says what to delete from the archive.
 type cut interface {
-	// of returns how much of a file to delete, as far as its manifest tells.
+	// of returns how much of a file to delete, as far as its manifest shows.
 	of(f *File) share
 	// row reports whether to delete a row. It is called for files of which some rows are deleted.
 	row(f *File, r *Row) bool
@@ -29,7 +29,7 @@ type cut interface {
 	forgets() bool
 }
 
-// returned holds the ids of a batch's tasks that came back before the database had deleted them.
+// returned holds the ids of a batch's tasks that were retried before the database had deleted them.
 type returned map[string]bool
 
 // of implements cut.
@@ -64,7 +64,7 @@ var ErrBusy = errors.New("a rerun reads the archive: its files stay as they are 
 
 // take takes the note for a change to existing files, after it has settled what other processes
 // left behind. now is the time by the database's clock. Errors: store.ErrConflict while another
-// process is at work; ErrBusy.
+// process works on the archive; ErrBusy.
 func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error) {
 	if err := r.own(ctx); err != nil {
 		return nil, now, err
@@ -105,11 +105,11 @@ func (r *Runner) take(ctx context.Context) (note *Note, now time.Time, err error
 	return note, record.UpdatedAt, nil
 }
 
-// cut deletes what is to go from all files, one manifest after the other. prepare returns what is
-// to go. It is called once no other process can change the archive; now is the time by the
-// database's clock. If cut fails, what it has deleted stays deleted. The error is errKeep if it has
-// deleted everything but what is in files that cannot be rewritten. tell is called with the number
-// of files looked at; it may be nil.
+// cut deletes rows from all files, one manifest after the other. prepare returns which. It is
+// called once no other process can change the archive; now is the time by the database's clock. If
+// cut fails, what it has deleted stays deleted. The error is errKeep if it has deleted everything
+// except in files that cannot be rewritten. tell is called with the number of files processed; it
+// may be nil.
 func (r *Runner) cut(
 	ctx context.Context, prepare func(now time.Time) (cut, error), tell func(done, of int, gone Gone),
 ) (gone Gone, err error) {
@@ -143,7 +143,7 @@ func (r *Runner) cut(
 	return gone, errors.Join(note.kept, r.clear(ctx))
 }
 
-// cutOne deletes what is to go from the files of one manifest.
+// cutOne deletes rows from the files of one manifest.
 func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) (gone Gone, err error) {
 	left := Manifest{Open: m.Open}
 	if left.Files, gone, err = r.cutFiles(ctx, note, m.Files, what); err != nil {
@@ -163,8 +163,8 @@ func (r *Runner) cutOne(ctx context.Context, note *Note, m *Manifest, what cut) 
 	return gone, r.write(ctx, note)
 }
 
-// cutFiles deletes what is to go from files, and returns the files that remain or replace them. A
-// file that cannot be rewritten remains as it is, and the note keeps the reason.
+// cutFiles deletes rows from files, and returns the files that remain or replace them. A file that
+// cannot be rewritten remains as it is, and the note keeps the reason.
 func (r *Runner) cutFiles(ctx context.Context, note *Note, files []File, what cut) (left []File, gone Gone, err error) {
 	for _, f := range files {
 		now, err := r.cutFile(ctx, note, f, what)
@@ -188,8 +188,8 @@ func (r *Runner) cutFiles(ctx context.Context, note *Note, files []File, what cu
 	return left, gone, nil
 }
 
-// cutFile rewrites a file without what is to go. It returns the file that stands for it from then
-// on: itself, a new one, or a File without a path.
+// cutFile rewrites a file without the rows to delete. It returns the file that takes its place:
+// itself, a new one, or a File without a path.
 func (r *Runner) cutFile(ctx context.Context, note *Note, f File, what cut) (File, error) {
 	switch what.of(&f) {
 	case none:

@@ -32,18 +32,18 @@ func (r *Runner) tend(ctx context.Context) error {
 	return nil
 }
 
-// succeeded tells that archiving can continue, and why the chores cannot, if they have failed.
+// succeeded reports that archiving can continue, and why the chores cannot, if they have failed.
 func (r *Runner) succeeded(ctx context.Context) error {
 	return r.tell(ctx, func(s *Status) { s.Failing = r.failed })
 }
 
-// atWork reports whether another process is at work.
+// atWork reports whether another process works on the archive.
 func atWork(err error) bool { return errors.Is(err, store.ErrConflict) || errors.Is(err, ErrBusy) }
 
 // chores does what the archive needs besides new batches. It erases and restores tasks on request,
 // prunes tasks that are past the archive's retention, merges small files, deletes lost ones and
-// publishes the catalogue. A chore that fails does not hold up the others. What has failed is tried
-// again after a pause.
+// publishes the catalogue. A chore that fails does not delay the others. Failed chores are retried
+// after a pause.
 func (r *Runner) chores(ctx context.Context) error {
 	again := !time.Now().Before(r.again)
 	var failed error

@@ -18,7 +18,7 @@ type ErasureState string
 
 // The states of an erasure.
 const (
-	ErasureWaiting ErasureState = "waiting" // for a process that archives, or for one that is at work
+	ErasureWaiting ErasureState = "waiting" // for a process that archives, or until another one has finished
 	ErasureHeld    ErasureState = "held"    // only held tasks are left; it continues when holds change
 	ErasureDone    ErasureState = "done"    // none of the tenant's tasks that ended before is in the archive
 )
@@ -36,7 +36,7 @@ type Erasure struct {
 	Files  int          `json:"files"`            // deleted, or rewritten without them
 	Held   int64        `json:"held"`             // tasks that holds kept
 	Holds  string       `json:"holds,omitempty"`  // the holds in force
-	Error  string       `json:"error,omitempty"`  // why it failed; it is tried again
+	Error  string       `json:"error,omitempty"`  // why it failed; it is retried
 }
 
 // RequestErasure asks for a tenant's tasks to be deleted. A process that archives carries it out,
@@ -137,7 +137,7 @@ func holdsInForce(holds []Hold) (string, error) {
 
 // eraseAll carries out the waiting requests, and held ones if the holds have changed. Requests that
 // have failed before are tried only if again is true. A request records why it fails, and does not
-// hold up the others; the error is the first one's.
+// delay the others; the error is the first one's.
 func (r *Runner) eraseAll(ctx context.Context, again bool) (failed error) {
 	erasures, err := Erasures(ctx, r.o.Store)
 	if err != nil {
@@ -183,7 +183,8 @@ func (a *Archive) Erasable(ctx context.Context, s store.Recorder, tenant string)
 	return a.would(ctx, owned{tenant, holds})
 }
 
-// patiently repeats do while another process is at work, and keeps the note alive meanwhile.
+// patiently repeats do while another process works on the archive, and keeps the note alive
+// meanwhile.
 func patiently[T any](ctx context.Context, r *Runner, do func(context.Context) (T, error)) (done T, err error) {
 	for {
 		err = r.holding(ctx, func(ctx context.Context) (err error) {

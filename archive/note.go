@@ -11,8 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Note is the batch under way, as recorded in the database. It names every file before that file is
-// written, so that a process that takes over knows what to remove.
+// Note is the batch in progress, as recorded in the database. It names every file before that file
+// is written, so that a process that takes over knows what to remove.
 type Note struct {
 	Holder store.ID `json:"holder"` // the process that works on it
 	Batch  store.ID `json:"batch"`

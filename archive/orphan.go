@@ -13,10 +13,9 @@ import (
 )
 
 // An object with args or an output is made for one task, before that task is stored with it. Later
-// only a task with the same key may come to refer to it. So an object that is older than Grace is
-// an orphan if all of this holds: the task it was made for does not refer to it, no task with the
-// same key does, no file of the archive has a task that does, and the attempt that made it, if any,
-// is over.
+// only a task with the same key may refer to it. So an object that is older than Grace is an orphan
+// if all of this holds: the task it was made for does not refer to it, no task with the same key
+// does, no file of the archive has a task that does, and the attempt that made it, if any, is over.
 
 // Tasks are read with their args, which may have 16 MiB, so only a few at a time.
 const orphanPage = 16
@@ -149,7 +148,7 @@ func (r *Runner) payloadsOf(ctx context.Context, manifests []Manifest, since str
 }
 
 // unreferenced returns those of the named objects that no task in the database refers to or may
-// come to refer to.
+// refer to later.
 func (r *Runner) unreferenced(ctx context.Context, names []string) (left []string, err error) {
 	tasks, err := r.tasksOf(ctx, names)
 	if err != nil {

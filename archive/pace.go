@@ -6,13 +6,13 @@ import (
 )
 
 // Archiving works for a slice of time, and then judges whether others need the database: by how
-// long its requests took, and by whether it saw others at work. If others need it, archiving rests
-// for a multiple of the slice, which doubles with each rest. It does not rest if it would fall
-// behind: in a batch that follows a full one, or later than mostRests after a batch began.
+// long its requests took, and by whether there was other activity. If others need it, archiving
+// rests for a multiple of the slice, which doubles with each rest. It does not rest if it would
+// fall behind: in a batch that follows a full one, or later than mostRests after a batch began.
 const (
 	slice      = 100 * time.Millisecond
 	sliceLeast = 3         // requests in a slice that can be judged
-	glance     = slice / 4 // time between two looks for others at work
+	glance     = slice / 4 // time between two checks for other activity
 	slowLeast  = 3         // slow slices, minus others, before a rest: one may be slow by chance
 	slowMost   = 6         // most of them that count: a rest lasts at most 16 times as long as the slice
 	longRest   = 10 * time.Second
@@ -24,9 +24,9 @@ const (
 // While nobody else uses the database, the mean of a slice is usually less than 1.5 times the
 // minimum. While others use it, the mean is usually more than twice the minimum, since requests
 // wait for processors and disks. A machine whose own speed varies looks the same. So an engine that
-// can see who else is at work is asked as well, and a slice without others is never slow.
+// can report other activity is queried as well, and a slice without other activity is never slow.
 type pace struct {
-	others func(context.Context) (int, error) // number of others at work; nil if it cannot be seen
+	others func(context.Context) (int, error) // number of other active sessions; nil if unknown
 	looked time.Time
 	seen   bool // others were seen in this slice
 
@@ -82,7 +82,7 @@ func (p *pace) due(worked time.Duration) time.Duration {
 	return min(worked<<(p.slow-slowLeast+1), longRest)
 }
 
-// look checks whether others are at work. If the check fails, it assumes so.
+// look checks whether there is other activity. If the check fails, it assumes so.
 func (p *pace) look(ctx context.Context) {
 	if p.seen || time.Since(p.looked) < glance {
 		return

@@ -84,7 +84,7 @@ type putting struct {
 	note    *Note
 	request *Restore
 	holds   holds
-	all     bool // only tasks that were left alone remain
+	all     bool // only skipped tasks remain
 	skipped int64
 	left    []Left
 }
@@ -96,7 +96,7 @@ func (p *putting) leave(id store.ID, why string) {
 }
 
 // put puts tasks back until there are restoreMost of them. It searches from the beginning each
-// time: tasks that were put back are gone, and those that were left alone are left alone again.
+// time: tasks that were put back are gone, and those that were skipped are skipped again.
 func (p *putting) put(ctx context.Context) error {
 	if len(p.request.IDs) > 0 {
 		p.all = true

@@ -17,7 +17,7 @@ type RestoreState string
 
 // The states of a restore.
 const (
-	RestoreWaiting   RestoreState = "waiting" // for a process that archives, or for one that is at work
+	RestoreWaiting   RestoreState = "waiting" // for a process that archives, or until another one has finished
 	RestoreDone      RestoreState = "done"
 	RestoreCancelled RestoreState = "cancelled"
 )
@@ -35,17 +35,17 @@ type Restore struct {
 
 	Expected int64  `json:"expected,omitempty"` // how many tasks were counted before; 0 if unknown
 	Restored int64  `json:"restored"`
-	Skipped  int64  `json:"skipped"`        // left alone: the database has them, or a hold covers them
-	Left     []Left `json:"left,omitempty"` // the first tasks that were left alone, at most 20
+	Skipped  int64  `json:"skipped"`        // skipped: the database has them, or a hold covers them
+	Left     []Left `json:"left,omitempty"` // the first skipped tasks, at most 20
 
 	At              time.Time `json:"at"`               // when it was requested, by the requester's clock
 	Done            time.Time `json:"done_at,omitzero"` // by the database's clock
 	CancelRequested bool      `json:"cancel_requested,omitempty"`
-	Error           string    `json:"error,omitempty"`  // why it failed; it is tried again
+	Error           string    `json:"error,omitempty"`  // why it failed; it is retried
 	Counted         store.ID  `json:"counted,omitzero"` // the last change to the archive that Restored includes
 }
 
-// Left is a task that was left alone, and why.
+// Left is a skipped task, and why.
 type Left struct {
 	ID  store.ID `json:"id"`
 	Why string   `json:"why"`

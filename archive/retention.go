@@ -16,7 +16,7 @@ const retentionName = "retention"
 
 // Retention is how long the archive keeps tasks after they ended.
 type Retention struct {
-	All    time.Duration            `json:"all,omitempty"` // for queues without an entry; 0 means for ever
+	All    time.Duration            `json:"all,omitempty"` // for queues without an entry; 0 means forever
 	Queues map[string]time.Duration `json:"queues,omitempty"`
 }
 

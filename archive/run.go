@@ -18,7 +18,7 @@ import (
 // The records of the archive in the database.
 const (
 	recordKind = "archive"
-	noteName   = "batch"  // the batch under way
+	noteName   = "batch"  // the batch in progress
 	statusName = "status" // the status of archiving
 )
 
@@ -30,12 +30,12 @@ type Status struct {
 	Bytes     int64     `json:"bytes"`              // their size in the archive
 }
 
-// Options of a Runner. All but Every, Patience, Grace, Dir and Log are required.
+// Options configure a Runner. All except Every, Patience, Grace, Dir and Log are required.
 type Options struct {
 	Store  store.Store // must be an Archiver
 	Bucket *blob.Bucket
-	ID     store.ID        // of the process; must be fresh
-	NewID  func() store.ID // makes ids of batches
+	ID     store.ID        // of the process; must be new
+	NewID  func() store.ID // generates ids of batches
 	// Keep returns how long the database keeps finished tasks of the archived queues. It keeps
 	// those of other queues forever.
 	Keep func(ctx context.Context) (store.Retention, error)
@@ -53,16 +53,16 @@ type Options struct {
 	Log   *slog.Logger
 }
 
-// Runner moves finished tasks into an archive. If there are several, one at a time does so.
+// Runner moves finished tasks into an archive. If there are several, one of them works at a time.
 type Runner struct {
 	o      Options
 	engine store.Archiver
 	shelf  *Archive
-	next   time.Time     // when to look next whether tasks are due
-	empty  time.Duration // the pause after the latest look, if that found nothing
+	next   time.Time     // when to check next whether tasks are due
+	empty  time.Duration // the pause after the latest check, if that found nothing
 	due    time.Time     // when the chores are due
 	failed string        // why the chores failed; empty once all have succeeded
-	again  time.Time     // when to try again what failed
+	again  time.Time     // when to retry what failed
 	pause  time.Duration // the pause before that
 
 	unpruned bool // the last prune failed: a request to prune waits for the pause, too
@@ -125,16 +125,16 @@ func (r *Runner) Health() map[string]time.Duration {
 }
 
 const (
-	look = 5 * time.Second // longest pause between two looks for work
-	// If a look finds no due task, the next one comes soon, and then after pauses that double up to
-	// rarely. A waiting task may become due only after the engine was asked for it, or because its
+	look = 5 * time.Second // longest pause between two checks for work
+	// If a check finds no due task, the next one comes soon, and then after pauses that double up
+	// to rarely. A waiting task may become due only after the engine was queried, or because its
 	// retention ends.
 	soon   = 200 * time.Millisecond
 	rarely = time.Minute
 )
 
-// Step continues the batch under way, or begins one when it is due. It returns the pause before the
-// next step.
+// Step continues the batch in progress, or begins one when it is due. It returns the pause before
+// the next step.
 func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	note, err := r.read(ctx)
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *Runner) Step(ctx context.Context) (time.Duration, error) {
 	return r.idle(ctx)
 }
 
-// idle does the chores while no batch is under way, and returns the pause before the next step.
+// idle does the chores while no batch is in progress, and returns the pause before the next step.
 func (r *Runner) idle(ctx context.Context) (time.Duration, error) {
 	err := r.holding(ctx, r.tend)
 	return min(max(time.Until(r.next), soon), look), err
@@ -333,7 +333,8 @@ func (r *Runner) settle(ctx context.Context, note *Note) error {
 	return r.end(ctx, note)
 }
 
-// release has the engine delete what it handed over, and returns what has come back since.
+// release makes the engine delete what it handed over, and returns the tasks that were retried
+// since.
 func (r *Runner) release(ctx context.Context, note *Note) (returned, error) {
 	back := returned{}
 	r.deleting.start()

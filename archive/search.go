@@ -27,7 +27,7 @@ var probed = []string{"kind", "state", "tenant", "key", "tags", "finished_at", "
 type Found struct {
 	Tasks  []store.Task
 	Next   string // where to continue; empty at the end
-	Looked int64  // tasks looked at; if Query.Sees is set, this and Progress are 0
+	Looked int64  // tasks examined; if Query.Sees is set, this and Progress are 0
 	Sealed int64  // tasks that match except for their args, which are encrypted
 	Progress
 }

@@ -22,7 +22,7 @@ import (
 // The exit statuses other than 0 that have a meaning. They are those of sysexits.h.
 const (
 	// ExitRetry is EX_TEMPFAIL. The task is retried as after any other failure, and its error says
-	// that the command asked for that.
+	// that the command requested that.
 	ExitRetry = 75
 	// ExitDiscard is EX_DATAERR: a retry would not help.
 	ExitDiscard = 65
@@ -57,7 +57,7 @@ func (ExecArgs) Kind() string { return KindExec }
 //
 // Exit status 0 completes the task, even after SIGTERM. 65 discards it, since no retry would help.
 // After any other status, the task is retried by its policy until its attempts are used up. After
-// 75, the error also says that the command asked for a retry.
+// 75, the error also says that the command requested a retry.
 //
 // The command is the first process of its own process group. At the deadline, when the task is
 // cancelled and when the worker stops, the whole group gets SIGTERM, and 1.5 s later SIGKILL. When

@@ -14,7 +14,7 @@ func ownGroup(c *exec.Cmd) {
 	dieWithParent(c.SysProcAttr)
 }
 
-// stopGroup asks the group to end. The caller kills what does not.
+// stopGroup sends SIGTERM to the group. The caller kills what remains.
 func stopGroup(p *os.Process) error {
 	err := syscall.Kill(-p.Pid, syscall.SIGTERM)
 	if err == syscall.ESRCH {

@@ -150,8 +150,7 @@ func (f *Facts) connections(o Options) (Finding, bool) {
 	return ok("connections", "%s", text), h.ConnectionsMost > 0 && h.Connections >= 0
 }
 
-// pool judges the connections of the process that asks. That is the server if its page or its API
-// asks.
+// pool checks the connections of this process: that of the server, for its page and API.
 func (f *Facts) pool(Options) (Finding, bool) {
 	if f.Exhausted {
 		text := fmt.Sprintf("all %d connections of this process's pool are in use: what needs another one waits", f.Pool)

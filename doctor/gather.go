@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Gather reads what Examine needs. What cannot be read becomes an error in the facts.
+// Gather reads what Examine needs. Failed reads become errors in the facts.
 func Gather(ctx context.Context, client *tusk.Client) Facts {
 	f := Facts{Version: tusk.Version()}
 	s := client.Store()
@@ -38,7 +38,7 @@ func Gather(ctx context.Context, client *tusk.Client) Facts {
 	return f
 }
 
-// pooled returns a function that looks at this process's pool. Gather calls it several times.
+// pooled returns a function that checks this process's pool. Gather calls it several times.
 func (f *Facts) pooled(s store.Store) (look func()) {
 	pool, ok := store.As[store.Connected](s)
 	if !ok {
@@ -85,8 +85,8 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 	return errors.Join(problems[:]...)
 }
 
-// putOff finds tasks that are put off until a worker has a handler for them. It looks at the first
-// kinds only.
+// putOff finds tasks that are postponed until a worker has a handler for them. It checks only the
+// first kinds.
 func putOff(ctx context.Context, client *tusk.Client) (found []store.ErrorGroup, err error) {
 	kinds, err := client.Store().Records(ctx, store.RecordFilter{Kind: tend.StrangerKind})
 	for _, kind := range kinds[:min(len(kinds), 2*mostNamed)] {

@@ -12,7 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// work judges what works on the database: workers, queues, schedules and receivers.
+// work checks workers, queues, schedules and receivers.
 func (f *Facts) work(o Options) []Finding {
 	found := append(f.versions(), f.queues(o)...)
 	found = append(found, f.kinds()...)
@@ -118,7 +118,7 @@ func (f *Facts) queues(o Options) (found []Finding) {
 	return few(found, "queue", "tusk queues list")
 }
 
-// kinds judges whether a worker has a handler for the tasks that were put off.
+// kinds checks whether a worker has a handler for the postponed tasks.
 func (f *Facts) kinds() (found []Finding) {
 	for _, g := range f.PutOff {
 		takes := func(w store.Worker) bool { return w.Takes(g.Queue, g.Kind) }

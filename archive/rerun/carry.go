@@ -13,7 +13,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Carrier carries reruns on. If several try to do the same page, one succeeds and the others are
+// Carrier carries out reruns. If several try to do the same page, one succeeds and the others are
 // refused.
 type Carrier struct {
 	Client  *tusk.Client
@@ -25,7 +25,7 @@ type Carrier struct {
 
 const (
 	pageTasks = 500
-	pageTime  = 2 * time.Second // a page ends after so much time
+	pageTime  = 2 * time.Second // a page ends after this time
 	pause     = time.Second
 	leaves    = 10 * time.Second // how long a rerun is left to a process that was faster
 )
@@ -53,8 +53,8 @@ func (c *Carrier) Count(
 	return c.Archive.Count(ctx, r.bounded(), budget, tell)
 }
 
-// Carry carries a rerun on until it has ended. tell is called with the progress; it may be nil. If
-// ctx ends, the rerun stays, and another process can continue it.
+// Carry carries a rerun out until it has ended. tell is called with the progress; it may be nil.
+// If ctx ends, the rerun stays, and another process can continue it.
 func (c *Carrier) Carry(ctx context.Context, id tusk.ID, tell func(Rerun)) (Rerun, error) {
 	for {
 		r, err := find(ctx, c.Client.Store(), id)
@@ -78,7 +78,7 @@ func (c *Carrier) Carry(ctx context.Context, id tusk.ID, tell func(Rerun)) (Reru
 	}
 }
 
-// Run carries all reruns on until ctx ends.
+// Run carries out all reruns until ctx ends.
 func (c *Carrier) Run(ctx context.Context) {
 	c.theirs = map[tusk.ID]time.Time{}
 	for wait(ctx, pause) {

@@ -37,8 +37,8 @@ type Rerun struct {
 	State State         `json:"state"`
 	Query archive.Query `json:"query"`
 
-	// Owner identifies the one who began it. By is their name and Via the way they used, both for
-	// people to read.
+	// Owner identifies who began it. By is that person's or token's name and Via the way used,
+	// both for people to read.
 	Owner string `json:"owner,omitempty"`
 	By    string `json:"by,omitempty"`
 	Via   string `json:"via,omitempty"`
@@ -49,11 +49,11 @@ type Rerun struct {
 
 	Expected int64  `json:"expected,omitempty"` // how many tasks were counted before; 0 if unknown
 	Enqueued int64  `json:"enqueued"`           // new tasks
-	KeyTaken int64  `json:"key_taken"`          // left alone: an unfinished task has the key
-	Refused  int64  `json:"refused"`            // left alone: its encryption key is missing, or it is no longer valid
+	KeyTaken int64  `json:"key_taken"`          // skipped: an unfinished task has the key
+	Refused  int64  `json:"refused"`            // skipped: its encryption key is missing, or it is no longer valid
 	Files    int    `json:"files"`              // files searched so far
 	Of       int    `json:"of"`
-	Left     []Left `json:"left,omitempty"` // the first tasks that were left alone, at most 20
+	Left     []Left `json:"left,omitempty"` // the first skipped tasks, at most 20
 
 	StartedAt  time.Time `json:"started_at,omitzero"`  // by the database's clock
 	FinishedAt time.Time `json:"finished_at,omitzero"` // likewise
@@ -87,7 +87,7 @@ func (r *Rerun) bounded() archive.Query {
 	return q
 }
 
-// Start stores a new rerun and sets its ID, State and counts. Carry or a server carries it on.
+// Start stores a new rerun and sets its ID, State and counts. Carry or a server carries it out.
 func Start(ctx context.Context, s store.Recorder, r Rerun) (Rerun, error) {
 	r.ID, r.State, r.Cursor, r.CancelRequested = tusk.NewID(), Running, "", false
 	body, err := json.Marshal(r)

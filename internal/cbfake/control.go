@@ -17,10 +17,10 @@ type Order struct {
 	Remember time.Duration // how long the cluster can forget a write that was not durable
 
 	ForgetLocks bool
-	FailOver    int           // so many vbuckets, from From on, fail over
+	FailOver    int           // this number of vbuckets, from From on, fail over
 	From        int           // the first of them
 	Last        time.Duration // they lose what was written without durability in this last time
-	Jump        time.Duration // by how much the clock jumps
+	Jump        time.Duration // how far the clock jumps
 }
 
 // control is the path at which a cluster accepts orders.

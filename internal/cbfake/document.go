@@ -18,7 +18,7 @@ type doc struct {
 	lockCAS     uint64
 }
 
-// version is what one write left behind.
+// version is the result of one write.
 type version struct {
 	value    []byte
 	tree     any            // of the decoded value, once it was needed
@@ -74,7 +74,7 @@ func (c *Cluster) write(s *client, d *doc, p, r *memd.Packet, v version) {
 	}
 }
 
-// know stores what indexes know of a version. It drops the decoded value, which is rarely needed
+// know stores what indexes know about a version. It drops the decoded value, which is rarely needed
 // again.
 func (v *version) know(indexes []*index) {
 	if v.gone || len(indexes) == 0 {

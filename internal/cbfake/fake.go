@@ -49,7 +49,7 @@ type Cluster struct {
 	collections map[string]uint32 // by scope.collection
 	docs        map[uint32]map[string]*doc
 	scopes      map[string]bool
-	made        map[string]time.Time // when each scope and each scope.collection was made
+	made        map[string]time.Time // when each scope and each scope.collection was created
 	indexes     map[string]*index    // by scope.index
 	of          map[uint32][]*index  // by collection
 	old         []old
@@ -57,7 +57,7 @@ type Cluster struct {
 	prepared    map[string]string     // statements by name
 	parsed      map[string]*statement // by text
 	clock       [vbuckets]uint64      // the last CAS of each vbucket
-	ahead       time.Duration         // by how much the clock has jumped
+	ahead       time.Duration         // how far the clock has jumped
 	seqno       [vbuckets]uint64
 	conns       map[net.Conn]bool
 	faults      Faults
@@ -86,7 +86,7 @@ type Options struct {
 // Address is where a node listens: for document requests and for queries.
 type Address struct{ KV, Web string }
 
-// Start starts a cluster with so many nodes.
+// Start starts a cluster with the given number of nodes.
 func Start(nodes int) (*Cluster, error) { return StartWith(Options{Nodes: nodes}) }
 
 // StartWith starts a cluster.

@@ -8,17 +8,17 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 )
 
-// Spoil is a way in which a request is spoilt.
+// Spoil is a way in which a request fails.
 type Spoil int
 
-// The ways in which a request is spoilt.
+// The ways in which a request fails.
 const (
 	Sound       Spoil = iota
 	LoseRequest       // the connection ends before the request is served
 	LoseAnswer        // the request is served, but the connection ends before the answer
 	Busy              // the request is refused for now, and the client tries again
 	Elsewhere         // the node says that another node has the document
-	SyncWrite         // a durable write of the document is under way
+	SyncWrite         // a durable write of the document is in progress
 )
 
 // Faults are what should go wrong in a test.
@@ -28,14 +28,13 @@ type Faults struct {
 	Request func(code memd.CmdCode, key string) Spoil
 	// Lag is how far the index is behind. Queries that ask for all writes still see them, at once.
 	Lag time.Duration
-	// Skew is by how much the clocks of nodes are ahead.
+	// Skew is how far the clocks of nodes are ahead.
 	Skew map[int]time.Duration
 	// Remember is how long the cluster can forget a write that was not durable.
 	Remember time.Duration
-	// Late is how long it takes the query service to learn of a new scope or collection.
+	// Late is how long it takes until the query service knows a new scope or collection.
 	Late time.Duration
-	// Stuck stops indexes from learning anything new. A query that asks for all writes waits in
-	// vain.
+	// Stuck stops the update of indexes. A query that asks for all writes then times out.
 	Stuck bool
 	// OldUnlock makes it a temporary failure to unlock a document that is not locked, as before
 	// 7.6.
@@ -64,7 +63,7 @@ func (c *Cluster) spoil(p *memd.Packet) Spoil {
 	return Sound
 }
 
-// SpoilSome spoils so many percent of the requests, each in a random way.
+// SpoilSome makes the given percentage of requests fail, each in a random way.
 func SpoilSome(percent int) func(memd.CmdCode, string) Spoil {
 	return func(memd.CmdCode, string) Spoil {
 		if rand.IntN(100) >= percent {
@@ -126,8 +125,8 @@ func (c *Cluster) ForgetStatements() {
 	clear(c.prepared)
 }
 
-// JumpClock moves the clock that makes CAS values. The values never go back: a CAS is larger than
-// all before it.
+// JumpClock moves the clock that generates CAS values. The values never go back: a CAS is larger
+// than all before it.
 func (c *Cluster) JumpClock(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

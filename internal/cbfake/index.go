@@ -21,7 +21,7 @@ type index struct {
 
 var definition = regexp.MustCompile(`^CREATE INDEX (\S+) IF NOT EXISTS ON (\S+?)\((.+)\)(?: WHERE (.+))?$`)
 
-// define makes an index over the existing documents.
+// define creates an index over the existing documents.
 func (c *Cluster) define(text string) error {
 	m := definition.FindStringSubmatch(text)
 	if m == nil {

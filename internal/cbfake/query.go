@@ -103,7 +103,7 @@ func noIndex(keyspace string) error {
 // errBehind says that an index does not reach the state that a scan asks for.
 var errBehind = errors.New("the index is behind")
 
-// await waits in vain for an index, as long as the request allows, and returns how that ended.
+// await waits for an index that does not catch up, as long as the request allows, and returns the resulting error.
 func await(ctx context.Context, q *request) error {
 	wait, err := time.ParseDuration(q.Timeout)
 	if err != nil {
@@ -173,7 +173,7 @@ func (c *Cluster) textOf(q *request) (text, name string, err error) {
 	return text, "", err
 }
 
-// create makes scopes, collections and indexes.
+// create creates scopes, collections and indexes.
 func (c *Cluster) create(text string) error {
 	words := strings.Fields(strings.ReplaceAll(text, " IF NOT EXISTS", ""))
 	path := strings.Split(strings.ReplaceAll(words[2], "`", ""), ".")

@@ -80,7 +80,7 @@ func (x *index) entriesOf(key string, d *doc, had []*entry) (has []*entry) {
 	return has
 }
 
-// update takes note of a changed document.
+// update updates the index for a changed document.
 func (x *index) update(key string, d *doc) {
 	had := x.documents[key]
 	has := x.entriesOf(key, d, had)
@@ -157,8 +157,8 @@ func (x *index) part(s *statement, args map[string]any) (part []*entry, equaliti
 	return x.entries[from:to], len(equal)
 }
 
-// ordered reports whether entries that are equal in so many fields are in the order of a statement, or in the opposite
-// one.
+// ordered reports whether entries whose first fields are equal, as many as given, are in the order of a statement or
+// in the opposite one.
 func (x *index) ordered(s *statement, equalities int) bool {
 	for i, o := range s.order {
 		at := equalities + i
