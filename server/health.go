@@ -30,7 +30,8 @@ func readyz(c *call, _ struct{}) (Health, error) {
 	return Health{Status: "ok"}, nil
 }
 
-// readyFor is how long an answer of the database counts. Anybody may ask, so the requests share one look at a time.
+// readyFor is how long an answer of the database counts. No login is required, so the requests share one query at a
+// time.
 const readyFor = time.Second
 
 // readiness is what the latest look has found.

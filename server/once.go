@@ -190,7 +190,7 @@ func (c *call) settle(before *once, tasks []tusk.NewTask) error {
 	return nil
 }
 
-// forgetOnce deletes records that are no longer needed, page by page. It goes on past those that it cannot delete.
+// forgetOnce deletes records that are no longer needed, page by page. It skips those that it cannot delete.
 func (s *Server) forgetOnce(ctx context.Context) error {
 	now, err := s.client.Now(ctx)
 	if err != nil {

@@ -21,7 +21,7 @@ type Queue struct {
 	Retention *Retention       `json:"retention,omitempty" doc:"absent: the default retention applies"`
 }
 
-// Aging makes the tasks of a queue rise while they wait.
+// Aging raises the priority of the tasks of a queue while they wait.
 type Aging struct {
 	Every Duration `json:"every" doc:"wait for each rise, which halves its distance to the priority; at least 1s"`
 	To    int16    `json:"to,omitempty" rule:"priority" doc:"the priority to rise to; lower ones do not age; default: 0"`
@@ -83,7 +83,7 @@ type meantQueue struct {
 	meant
 }
 
-// mayName rejects unknown queues, because a caller with a misspelt name would wait in vain.
+// mayName rejects unknown queues, because a caller with a misspelt name would wait for nothing.
 func (c *call) mayName(in meant, queues ...string) error {
 	for _, queue := range queues {
 		if queue == "" || in.Create == "true" {
@@ -96,7 +96,7 @@ func (c *call) mayName(in meant, queues ...string) error {
 	return nil
 }
 
-// maySet rejects an unknown queue: somebody who pauses a queue in a hurry and misspells it would think that it was
+// maySet rejects an unknown queue: a person who pauses a queue in a hurry and misspells it would think that it was
 // paused.
 func (c *call) maySet(in meantQueue) error {
 	if err := c.mayChangeAll(in.Queue); err != nil {

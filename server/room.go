@@ -13,7 +13,7 @@ import (
 
 // room has places in which requests are processed, or bytes of memory that they take. A request that finds none free
 // waits in line. Freed places go to the identity that has the fewest, and among equals to the one that has recently
-// used the least. So nobody waits for more than one request of another identity, however many it sends. Identities
+// used the least. So an identity waits for at most one request of another one, however many that sends. Identities
 // that have recently used more than their share cannot take all places among them: the rest stays free for others.
 //
 // A room without a line refuses at once. Until half of its places are taken, an identity may have its full number of
@@ -58,7 +58,7 @@ func (g *guest) learn(took time.Duration, places, all int) {
 	g.usual += time.Duration(float64(min(took, longStay)-g.usual) * float64(places) / float64(8*all))
 }
 
-// usage is the average number of places that somebody had or requested. The further back, the less it counts.
+// usage is the average number of places that an identity had or requested. The further back, the less it counts.
 type usage struct {
 	mean float64
 	at   time.Time
@@ -269,7 +269,7 @@ func (r *room) serve() {
 }
 
 // greedy returns the guests that have recently requested more than an equal share of the places, and how many places
-// they have or rest from. If all guests are greedy, there is nobody to protect, and none counts as greedy.
+// they have or rest from. If all guests are greedy, there are no others to protect, and none counts as greedy.
 func (r *room) greedy(now time.Time) (who map[*guest]bool, taken int) {
 	who = map[*guest]bool{}
 	for _, g := range r.guests {

@@ -77,7 +77,7 @@ func does[In, Out any](r Route, f func(c *call, in In) (Out, error)) Route {
 		if _, none := any(out).(nothing); none || err != nil {
 			return nil, err
 		}
-		c.text = nil // it is too late for a refusal: what was asked for is done
+		c.text = nil // it is too late for a refusal: the request was carried out
 		if text, ready := any(out).(json.RawMessage); ready {
 			return text, nil // all requests share it, so none may take memory for it
 		}

@@ -94,7 +94,7 @@ func (c *call) schedule(name string) (tusk.ScheduleInfo, error) {
 
 func noSchedule() error { return problem(http.StatusNotFound, "not_found", "schedule: not found") }
 
-// knows refuses a schedule that the caller may not know of: to them it does not exist.
+// knows rejects a schedule that the caller may not see, as if it did not exist.
 func (c *call) knows(s tusk.ScheduleInfo) error {
 	if !c.who.Sees(s.Queue, s.Tenant) {
 		return noSchedule()

@@ -31,10 +31,10 @@ import (
 	"github.com/tuskqueue/tusk/server/ui"
 )
 
-// Config configures a server. The zero value requires a token or a login from everybody, and answers only to loopback
+// Config configures a server. The zero value requires a token or a login for everything, and answers only to loopback
 // names.
 type Config struct {
-	// Dev lets everybody in as an admin. Use it only on loopback: Serve refuses any other address with it.
+	// Dev makes every caller an admin. Use it only on loopback: Serve refuses any other address with it.
 	Dev bool
 	// Hosts are the names by which the server may be called in addition to localhost and loopback addresses, with or
 	// without a port. Other names are refused, so that no web page can reach the server under a name of its own.

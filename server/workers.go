@@ -90,7 +90,7 @@ func (c *call) setQuiet(id tusk.ID, set func(ctx context.Context, id tusk.ID) er
 	return c.viewWorker(w), err
 }
 
-// findWorker finds a live worker that the caller may know of.
+// findWorker finds a live worker that the caller may see.
 func (c *call) findWorker(id tusk.ID) (store.Worker, error) {
 	all, err := c.client.Workers(c.r.Context())
 	for _, w := range all {

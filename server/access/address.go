@@ -74,7 +74,7 @@ func peer(r *http.Request) string {
 	return host
 }
 
-// Anonymous stands for all senders of requests from one address that do not say who they are.
+// Anonymous is the identity of all requests from one address without a login or token.
 func Anonymous(r *http.Request) Identity { return Identity{ID: "address:" + origin(r)} }
 
 // origin returns what counts as one sender: an address, or for IPv6 a network of the size that a single customer has.

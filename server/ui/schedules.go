@@ -114,7 +114,7 @@ func (v *visit) findSchedule() (tusk.ScheduleInfo, error) {
 	return tusk.ScheduleInfo{}, tusk.ErrNotFound
 }
 
-// knows refuses a schedule that the visitor may not know of: to them it does not exist.
+// knows rejects a schedule that the visitor may not see, as if it did not exist.
 func (v *visit) knows(s tusk.ScheduleInfo) error {
 	if !v.who.Sees(s.Queue, s.Tenant) {
 		return tusk.ErrNotFound
