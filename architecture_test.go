@@ -101,7 +101,7 @@ func TestArrowsPointOneWay(t *testing.T) {
 	}
 }
 
-func TestEveryRoomSaysWhatItIsFor(t *testing.T) {
+func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	for _, p := range packages(t) {
 		if p.Doc == "" {
 			t.Errorf("%s has no doc comment", p.ImportPath)
