@@ -70,7 +70,7 @@ func ChoresOf(
 		i := int32Of(raw[0])
 		c := Chores{Leads: raw[1][0] != 0, Next: -1, Doubts: raw[3][0] != 0, Turns: raw[4][0] != 0,
 			Rescue: raw[5][0] != 0 || all[i].lookout.due(by.Term, rescueAll), Far: raw[6][0] != 0,
-			Moved: int64Of(raw[7]), Records: strings.Fields(string(raw[8])), Now: timeOf(raw[9])}
+			Moved: int64Of(raw[7]) + all[i].lines.looks.Load(), Records: strings.Fields(string(raw[8])), Now: timeOf(raw[9])}
 		if c.Leads {
 			all[i].near.leads.Store(time.Now().UnixNano())
 		}

@@ -32,7 +32,7 @@ func (s *Store) copy(ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask
 	s.trips.Add(1)
 	rows, name := rowsOf(tasks, have, s.packLeast)
 	defer rows.close()
-	_, err := c.Conn().PgConn().CopyFrom(ctx, rows, s.sql[name])
+	_, err := c.Conn().PgConn().CopyFrom(ctx, rows, s.lined(name))
 	if err = translate(err); err != nil && ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), err) // the driver may report only a closed connection
 	}

@@ -120,7 +120,10 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
 	var results []store.Enqueued
-	if len(tasks) >= s.copyFrom && (have.plain || have.lined) {
+	if have.lined && s.asksLine() {
+		s.learnLine(ctx, driverSession{c})
+	}
+	if len(tasks) >= s.copyFrom && have.plain || len(tasks) > 1 && have.lined {
 		err = s.copy(ctx, c, tasks, have)
 		results = added(tasks)
 	} else {
@@ -243,7 +246,7 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 
 // addLined inserts a task that only waits for its turn.
 func (s *Store) addLined(ctx context.Context, c session, t *store.NewTask) error {
-	return c.exec(ctx, s.sql["add_lined"], laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
+	return c.exec(ctx, s.lined("add_lined"), laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
 		orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), orNull(t.Partition))
 }
 

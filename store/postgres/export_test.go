@@ -33,6 +33,23 @@ func NewProgram(pool *pgxpool.Pool, mark string) (*Store, error) {
 	return newStore(pool, Options{}, fewer+"\n-- "+mark+"\n")
 }
 
+// NewFormer makes the engine of a program that does not know the latest migration. Whoever adds a migration that the
+// texts use adds their former wording here.
+func NewFormer(pool *pgxpool.Pool) (*Store, error) {
+	former := strings.NewReplacer("tusk.unready", "tusk.waiting", "tusk.line_1", "tusk.waiting",
+		"tusk.line_2", "tusk.waiting").Replace
+	s, err := newStore(pool, Options{}, former(functionText()))
+	if err != nil {
+		return nil, err
+	}
+	s.sql = maps.Clone(s.sql)
+	for name, text := range s.sql {
+		s.sql[name] = former(text)
+	}
+	s.sql["line_table"] = "select 0"
+	return s, nil
+}
+
 // DropAfter is how long a program must not have run before its functions are removed.
 const DropAfter = migrate.DropAfter
 
@@ -53,6 +70,9 @@ func (s *Store) ResolveFor(d time.Duration) { s.resolveFor = d }
 
 // HoldersFor sets how long holders of turns are remembered.
 func (s *Store) HoldersFor(d time.Duration) { s.holdersFor = d }
+
+// RestLine sets how long a table of lines has no task before it is truncated.
+func (s *Store) RestLine(d time.Duration) { s.lines.rest = d }
 
 // LookTime is the time after which a search goes no further.
 const LookTime = lookTime

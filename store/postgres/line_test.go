@@ -1,93 +1,150 @@
 package postgres_test
 
 import (
+	"context"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// lined returns tasks that stand in line for their turn.
-func lined(n int, queue, tenant string) []store.NewTask {
-	tasks := newTasks(n, queue)
+const lineSizes = "select pg_relation_size('tusk.line_1') + pg_relation_size('tusk.line_2')"
+
+// getInLine stores n tasks of two tenants that wait for their turn, and returns their ids.
+func (l *limits) getInLine(n int) []store.ID {
+	l.Helper()
+	tasks, ids := newTasks(n, "q"), make([]store.ID, n)
 	for i := range tasks {
-		tasks[i].Turn, tasks[i].Tenant = true, tenant
+		tasks[i].Turn, tasks[i].Tenant, tasks[i].Args = true, []string{"a", "b"}[i%2], make([]byte, 1000)
+		ids[i] = tasks[i].ID
 	}
-	return tasks
+	if _, err := l.s.Enqueue(l.Context(), tasks); err != nil {
+		l.Fatal(err)
+	}
+	return ids
 }
 
-// searched returns what a search finds within a budget, and how many pages it reads.
-func searched(
-	t *testing.T, s *postgres.Store, pool *pgxpool.Pool, f store.Filter, budget int,
-) (tasks []store.Task, pages int64) {
-	t.Helper()
-	before := pagesRead(t, pool)
-	tasks, _, err := s.Search(t.Context(), f, budget)
+func (l *limits) grant(ids []store.ID) {
+	l.Helper()
+	if granted, err := l.s.Grant(l.Context(), l.term, ids); err != nil || granted != len(ids) {
+		l.Fatal(granted, err)
+	}
+}
+
+func (l *limits) maintain() {
+	l.Helper()
+	if err := l.s.Maintain(l.Context(), l.term); err != nil {
+		l.Fatal(err)
+	}
+}
+
+func (l *limits) number(query string) int64 {
+	l.Helper()
+	return number(l, l.pool, query)
+}
+
+// reader is an open transaction that has read the log and whose snapshot lasts.
+func (l *limits) reader() {
+	l.Helper()
+	tx, err := l.pool.BeginTx(l.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	var n int
+	if err := tx.QueryRow(l.Context(), "select count(*) from tusk.log").Scan(&n); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// Grants leave nothing for vacuum, though a transaction keeps vacuum from doing anything: the tables of lines are
+// truncated in turn.
+func TestGrantsLeaveNothingForVacuum(t *testing.T) {
+	l := newLimits(t)
+	l.reader()
+	l.s.RestLine(0)
+	for range 3 {
+		ids := l.getInLine(2000)
+		l.grant(ids)
+		for range 4 {
+			l.maintain()
+		}
+		l.finish(claimSome(t, l.s, l.worker, len(ids)))
+	}
+	if size := l.number(lineSizes); size != 0 {
+		t.Errorf("%d bytes are left in the tables of lines", size)
+	}
+	if n := l.number("select count(*) from tusk.unready"); n != 0 {
+		t.Errorf("%d tasks are left", n)
+	}
+}
+
+// A table is not truncated while it has tasks, nor right after its last task has gone: a statement that began before
+// may still look for that task.
+func TestATableOfLinesRestsBeforeItIsTruncated(t *testing.T) {
+	l := newLimits(t)
+	ids := l.getInLine(2000)
+	l.maintain() // from now on, tasks get in line in the other table
+	l.grant(ids)
+	for range 3 {
+		l.maintain()
+	}
+	if size := l.number(lineSizes); size == 0 {
+		t.Error("the table was truncated at once")
+	}
+	l.s.RestLine(0)
+	l.maintain()
+	if size := l.number(lineSizes); size != 0 {
+		t.Errorf("%d bytes are left", size)
+	}
+}
+
+// The last tasks of a table that is to be truncated move, and keep their places in line.
+func TestTasksMoveToTheOtherTableOfLinesInOrder(t *testing.T) {
+	l := newLimits(t)
+	l.s.RestLine(0)
+	first := l.getInLine(3000)
+	l.maintain()
+	second := l.getInLine(2000)
+	l.grant(first[500:])
+	l.maintain()
+	l.maintain()
+	l.maintain()
+	turns, err := l.s.Turns(l.Context(), l.term, 10, 5000)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tasks, pagesRead(t, pool) - before
+	all := slices.Concat(first[:500], second)
+	for i, g := range turns {
+		var want []store.ID
+		for k := i; k < len(all); k += 2 {
+			want = append(want, all[k])
+		}
+		if !slices.Equal(g.Waiting, want) {
+			t.Errorf("tenant %q: another order", g.Tenant)
+		}
+	}
+	if n := l.number("select (select count(*) from tusk.line_1) * (select count(*) from tusk.line_2)"); n != 0 {
+		t.Error("both tables have tasks")
+	}
+	l.grant(all)
+	if n := len(claimSome(t, l.s, l.worker, 5000)); n != 5000 {
+		t.Errorf("%d tasks were claimed", n)
+	}
 }
 
-func TestTasksInLineAreFoundByTheirLineOrTheirID(t *testing.T) {
-	s, pool := fresh(t)
-	needCounts(t, pool)
-	late := newTasks(10_000, "late")
-	for i := range late {
-		late[i].Delay = time.Hour
-	}
-	small := lined(3, "limited", "small")
-	small[1].Kind = "rare"
-	all := slices.Concat(small, lined(6_000, "limited", "large"), lined(2, "alone", ""), late)
-	for part := range slices.Chunk(all, 1000) {
-		if _, err := s.Enqueue(t.Context(), part); err != nil {
-			t.Fatal(err)
-		}
-	}
-	counts, err := s.Count(t.Context())
-	if err != nil {
+// Older programs know neither table: while one might run, tasks get in line among the waiting ones.
+func TestAnOlderProgramFindsTheTasksInLine(t *testing.T) {
+	l := newLimits(t)
+	if _, err := l.pool.Exec(t.Context(), "insert into tusk.program (name, version) values ('tusk_f0', 12)"); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []store.Count{
-		{Queue: "late", State: store.Scheduled, Tasks: 10_000}, {Queue: "limited", State: store.Pending, Tasks: 6_003},
-		{Queue: "alone", State: store.Pending, Tasks: 2},
-	} {
-		if !slices.ContainsFunc(counts, func(c store.Count) bool { c.Oldest = want.Oldest; return c == want }) {
-			t.Errorf("counted %+v, want %+v among them", counts, want)
-		}
+	ids := l.getInLine(3)
+	if n := l.number("select count(*) from tusk.waiting"); n != 3 {
+		t.Fatalf("%d tasks are among the waiting ones", n)
 	}
-	pending := []store.State{store.Pending}
-	for name, look := range map[string]struct {
-		filter store.Filter
-		want   int
-		pages  int64 // at most so many are read
-	}{
-		"a small tenant":         {store.Filter{Tenants: []string{"small"}}, 3, 600},
-		"the same of a queue":    {store.Filter{Tenants: []string{"small"}, Queues: []string{"limited"}}, 3, 600},
-		"a small queue":          {store.Filter{Queues: []string{"alone"}}, 2, 600},
-		"the pending of a queue": {store.Filter{Queues: []string{"alone"}, States: pending}, 2, 600},
-		"a large queue":          {store.Filter{Queues: []string{"limited"}, Limit: 10}, 10, 20_000},
-		"a large tenant":         {store.Filter{Tenants: []string{"large"}, Limit: 10}, 10, 20_000},
-		"all":                    {store.Filter{Limit: 10}, 10, 800},
-		"a kind that none has":   {store.Filter{Kinds: []string{"none"}}, 0, 8_000}, // not all 16,000 that wait
-		"nothing in line":        {store.Filter{Kinds: []string{"none"}, Queues: []string{"late"}}, 0, 600},
-	} {
-		budget := 5_000 // for one look
-		if look.filter.Limit > 0 {
-			budget = 20_000
-		}
-		tasks, pages := searched(t, s, pool, look.filter, budget)
-		if len(tasks) != look.want || pages > look.pages {
-			t.Errorf("%s: found %d tasks and read %d pages, want %d and %d at most", name, len(tasks), pages, look.want,
-				look.pages)
-		}
-	}
-	rare, err := s.List(t.Context(), store.Filter{Kinds: []string{"rare"}})
-	if err != nil || len(rare) != 1 || rare[0].ID != small[1].ID {
-		t.Errorf("the only one of its kind: found %d tasks, %v", len(rare), err)
-	}
+	l.maintain()
+	l.grant(ids)
 }

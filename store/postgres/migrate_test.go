@@ -109,7 +109,7 @@ const nextStep = `
 set local lock_timeout = '5s';
 alter table tusk.worker add column later_d text;
 alter table tusk.lease add column later_c text;
-alter table tusk.waiting add column later_b int not null default 0;
+alter table tusk.unready add column later_b int not null default 0;
 alter table tusk.log add column later_a text;
 create table tusk.later (id int);
 insert into tusk.migration (version_id, is_applied) values (9000, true)`
@@ -181,7 +181,14 @@ func TestMigrationsGoDownAndUpWhileWorkersRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := all[len(all)-3].Version
-	older := program(t, pool, "of the release before")
+	older, err := postgres.NewFormer(pool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer older.Close()
+	if _, err := older.Migrate(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := pool.Exec(ctx, "update tusk.program set version = $1 where name = $2", before,
 		older.FunctionSchema()); err != nil {
 		t.Fatal(err)

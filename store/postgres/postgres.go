@@ -67,6 +67,7 @@ type Store struct {
 	spare     spare
 	lookout   lookout
 	holders   holders
+	lines     lines
 	hand      atomic.Int64 // where pruning continues; 0 for the oldest flush
 	deadHand  atomic.Int64 // where pruning of dead tasks continues: when the last one seen ended, in microseconds
 	dueAt     atomic.Int64 // when the next waiting task is due, as far as is known, in nanoseconds
@@ -110,6 +111,7 @@ func newStore(pool *pgxpool.Pool, o Options, functions string) (*Store, error) {
 		pingEvery: pingEvery, pingWithin: pingWithin, copyFrom: copyFrom, packLeast: packLeast, pruneLooks: pruneLooks,
 		idleLane: idleLane, holdersFor: holdersFor, resolveFor: resolveFor}
 	s.functions = functions
+	s.lines.rest = restLine
 	s.enqueueing.Patience = togetherPatience
 	s.known.mark = fmt.Sprintf("tusk %p", s)
 	if s.attendant = o.Attendant; s.attendant == nil {

@@ -33,7 +33,7 @@ const inLine = "s.line is not null"
 // that is admitted in the meantime is found there if the log is searched separately.
 var lookTables = []lookTable{
 	{"waiting", "s.state, s.line", []store.State{store.Scheduled, store.Pending, store.Retryable}, "s.line is null"},
-	{"waiting", "s.state, s.line", []store.State{store.Pending}, inLine},
+	{"unready", "s.state, s.line", []store.State{store.Pending}, inLine},
 	{"dead", "s.state, null::timestamptz as line",
 		[]store.State{store.Completed, store.Cancelled, store.Discarded}, ""},
 	{"log", "null::smallint as state, null::timestamptz as line",

@@ -39,6 +39,7 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 		{"forget lanes", s.forgetLanes},
 		{"fold statistics", s.foldStats},
 		{"write the catalogue", s.catalogue},
+		{"empty lines", s.emptyLines},
 		{"add segments", s.addSegments},
 		{"drop segments", s.dropSegments},
 		{"drop functions", s.dropPrograms},

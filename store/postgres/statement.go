@@ -42,6 +42,9 @@ func (s *Store) texts() (map[string]string, error) {
 			byName[name] = s.inSchema(withRows(text, rows))
 		}
 	}
+	for name, part := range map[string]string{"turns": "heads", "lost_lanes": "line_lanes"} {
+		byName[name] = strings.Replace(byName[name], "{"+part+"}", onEachLine(byName[part]), 1)
+	}
 	ready.Store(key, byName)
 	return byName, nil
 }

@@ -52,7 +52,7 @@ func TestManyTasksGetInLineAndGiveTheirTurnsBackTogether(t *testing.T) {
 		t.Error("whoever leads is not told that tasks wait for their turn, or that they are due")
 	}
 	if n := number(t, pool, `
-		select count(*) from tusk.waiting w
+		select count(*) from tusk.line_1 w
 		where w.state = 2 and w.turn and w.tenant = 'acme' and w.partition = 'p' and w.tags = '{a,b}'
 			and w.settings = '{"x":1}' and w.expires_at = to_timestamp(4e9) and w.attempt = 0 and w.crashes = 0
 			and w.line = w.run_at and w.line = w.enqueued_at`); n != 100 {

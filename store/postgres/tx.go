@@ -77,6 +77,9 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 // enqueue is Enqueue after stay.
 func (u *userTx) enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 	have := surveyOf(tasks)
+	if have.lined {
+		u.s.learnLineApart()
+	}
 	news := u.s.herald(tasks, have, unsure)
 	if err := u.s.nameLanes(ctx, u.session, have, false); err != nil {
 		news.drop()

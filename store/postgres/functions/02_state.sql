@@ -21,7 +21,7 @@ create view tusk_fn.waiting_tasks (id, state, lane, kind, args, enqueued_at, att
 select w.id, w.state, w.lane, w.kind, w.args, w.enqueued_at, w.attempt, w.crashes, w.run_at, w.expires_at, w.claimed_at,
   w.tenant, w.key, w.tags, w.settings, w.failure, '' as reason, null::timestamptz as finished_at,
   null::uuid as token, null::uuid as worker, w.workflow, w.turn, w.partition
-from tusk.waiting w;
+from tusk.unready w;
 
 create view tusk_fn.dead_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
   claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as

@@ -105,14 +105,14 @@ begin
     begin
       perform set_config('lock_timeout', '100ms', true);
       perform 1 from (select distinct u.id from unnest(_own || _children) u(id) order by 1) u
-      cross join lateral (select from tusk.waiting x where x.id = u.id for update) x;
+      cross join lateral (select from tusk.unready x where x.id = u.id for update) x;
       perform set_config('lock_timeout', _patience, true);
       return;
     exception when lock_not_available then
     end;
   end if;
   perform 1 from (select distinct u.id from unnest(_own) u(id) order by 1) u
-  cross join lateral (select from tusk.waiting x where x.id = u.id for update) x;
+  cross join lateral (select from tusk.unready x where x.id = u.id for update) x;
 end $$;
 
 -- Locks what the ends of attempts will change: their leases, which users' transactions that ended some of the tasks may

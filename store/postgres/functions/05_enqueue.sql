@@ -117,7 +117,7 @@ declare
   t   tusk_fn.task;
 begin
   for i in 1 .. 3 loop
-    delete from tusk.waiting y where y.id = _id and (y.state <> 2 or y.line is not null) returning * into old;
+    delete from tusk.unready y where y.id = _id and (y.state <> 2 or y.line is not null) returning * into old;
     if found then
       w.id := _id; w.enqueued_at := old.enqueued_at; w.attempt := old.attempt; w.crashes := old.crashes;
       w.claimed_at := old.claimed_at; w.failure := old.failure; w.state := 1;

@@ -199,7 +199,7 @@ begin
       for update skip locked);
   _waiting := array(
     select u.id from (select distinct u.id from unnest(_waiting) u(id) order by 1) u
-    cross join lateral (select from tusk.waiting x where x.id = u.id for key share skip locked) x);
+    cross join lateral (select from tusk.unready x where x.id = u.id for key share skip locked) x);
   _log := array(
     select x.id from tusk.log x where x.id = any(_log) and x.packed is null and tusk_fn.unclaimed(x.lane, x.xid, x.n)
       order by x.id for key share skip locked)

@@ -122,7 +122,7 @@ begin
   end if;
   _mine := array(
     select u.id from unnest(_ids) u(id)
-    cross join lateral (select from tusk.waiting w where w.id = u.id for update skip locked) w);
+    cross join lateral (select from tusk.unready w where w.id = u.id for update skip locked) w);
   if _op in (2, 3) then
     _mine := _mine || array(
       select u.id from unnest(_ids) u(id)

@@ -9,7 +9,7 @@ begin
   elsif _finished then
     return query select s.id from tusk.dead s where s.enqueued_at >= _since and s.enqueued_at < _until limit _limit;
   elsif _tags is not null then
-    return query select s.id from tusk.waiting s where s.tags @> _tags limit _limit;
+    return query select s.id from tusk.unready s where s.tags @> _tags limit _limit;
   else
     return query
     select s.id
@@ -17,7 +17,7 @@ begin
       (select w.id from tusk.waiting w
        where w.line is null and w.enqueued_at >= _since and w.enqueued_at < _until limit _limit)
       union all
-      (select w.id from tusk.waiting w where w.line is not null limit _limit)) s -- the caller checks the time of these
+      (select w.id from tusk.unready w where w.line is not null limit _limit)) s -- the caller checks the time of these
     limit _limit;
   end if;
 end $$;

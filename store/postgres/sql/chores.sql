@@ -7,7 +7,7 @@ select {i} as i,
     from tusk.waiting w
    where w.state <> 2 and w.run_at < 'infinity' order by w.run_at, w.n limit 1),
   exists (select from tusk.doubt),
-  exists (select from tusk.waiting w where w.line is not null) or exists (select from tusk.turn),
+  exists (select from tusk.unready w where w.line is not null) or exists (select from tusk.turn),
   exists (
     select from tusk.worker w
     where not w.dead and (w.expires_at <= clock_timestamp() or w.beat_at > clock_timestamp() + interval '1 second'

@@ -50,12 +50,12 @@ order by n.child, n.place
 select u.id from (
   select distinct o.child as id from pg_catalog.unnest($1::uuid[]) p(id)
   cross join lateral (select x.child from tusk.open_need x where x.parent = p.id offset 0) o order by 1) u
-cross join lateral (select from tusk.waiting w where w.id = u.id for update skip locked) w
+cross join lateral (select from tusk.unready w where w.id = u.id for update skip locked) w
 
 -- name: children_to_tell
 -- The open needs of tasks $2, which are locked, for tasks $1, in the order in which tasks $2 were enqueued.
 select w.id as child, o.parent, o.policy from pg_catalog.unnest($2::uuid[]) u(id)
-cross join lateral (select x.* from tusk.waiting x where x.id = u.id offset 0) w
+cross join lateral (select x.* from tusk.unready x where x.id = u.id offset 0) w
 cross join lateral (select x.parent, x.policy from tusk.open_need x where x.child = w.id offset 0) o
 where o.parent = any($1::uuid[])
 order by w.enqueued_at, w.n
@@ -88,11 +88,7 @@ with c as materialized (
   select * from json_to_recordset($1::json) as c(id uuid, was smallint, place int, state smallint, lane bigint,
     run_at timestamptz, attempt int, crashes int, reason text, finished_at timestamptz, line timestamptz)),
 waited as (
-  delete from tusk.waiting w
-  where w.ctid = any(array(
-    select x.at from c cross join lateral (select w.ctid as at from tusk.waiting w where w.id = c.id offset 0) x
-    where c.was in (1, 2, 5)))
-  returning w.*),
+  delete from tusk.unready w where w.id = any(array(select c.id from c where c.was in (1, 2, 5))) returning w.*),
 died as (
   delete from tusk.dead d
   where d.ctid = any(array(

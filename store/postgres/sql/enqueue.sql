@@ -59,12 +59,12 @@ copy tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, packed)
 
 -- name: copy_lined
 -- Tasks that join a line for their turn now.
-copy tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
+copy tusk.{line} (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
   from stdin (format binary)
 
 -- name: add_lined
 -- Like copy_lined, for one task.
-insert into tusk.waiting (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
+insert into tusk.{line} (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
 values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz, $9::text, 2,
   true)
 
@@ -102,7 +102,7 @@ select count(*) from pg_catalog.unnest($1::uuid[]) u(id)
 cross join lateral (
   select from tusk_fn.rows_of(u.id)
   union all
-  select from tusk.waiting w where w.id = u.id
+  select from tusk.unready w where w.id = u.id
   union all
   select from tusk.dead d where d.id = u.id
   limit 1) x

@@ -8,10 +8,13 @@ select pg_stat_force_next_flush()
 
 -- name: dead_rows
 -- All dead rows that were ever made. n_dead_tup does not serve, because an autovacuum resets it and it is an estimate
--- afterwards. Rows that were updated within their page do not count, because they disappear without a vacuum.
-select coalesce(sum(n_tup_del + n_tup_upd - n_tup_hot_upd), 0)::bigint
+-- afterwards. Rows that were updated within their page do not count, because they disappear without a vacuum, and of
+-- the tables of lines only those count that are there now, because truncation removes them.
+select coalesce(sum(case when relname like 'line\_%' then n_dead_tup else n_tup_del + n_tup_upd - n_tup_hot_upd end),
+  0)::bigint
 from pg_stat_user_tables
-where schemaname = $1 and (relname like 'task\_%' or relname in ('outcome', 'lane_position', 'waiting', 'held'))
+where schemaname = $1
+  and (relname like 'task\_%' or relname in ('outcome', 'lane_position', 'waiting', 'line_1', 'line_2', 'held'))
 
 -- name: backend
 select pg_backend_pid()

@@ -96,7 +96,7 @@ from (
       select min(lane) as lane, state, count(*) as tasks from tusk.waiting
       where line is null and lane >= (-1::bigint << 63) group by lane >> 16, state
       union all
-      select min(lane), 2, count(*) from tusk.waiting where line is not null group by lane >> 16) x
+      select min(lane), 2, count(*) from tusk.unready where line is not null group by lane >> 16) x
     group by x.lane >> 16, x.state) w
   union all
   select tusk_fn.queue_of(r.lane), 4, r.tasks, null

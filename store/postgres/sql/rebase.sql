@@ -77,7 +77,7 @@ select tusk.sum_turns();
 select case when exists (select from tusk.open_need) then nextval('tusk.beside') end,
   setval('tusk.record_version', greatest(nextval('tusk.record_version'), (select max(r.version) from tusk.record r))),
   setval('tusk.doubt_n', greatest(nextval('tusk.doubt_n'), (select max(d.n) from tusk.doubt d))),
-  setval('tusk.task_n', greatest(nextval('tusk.task_n'), (select max(w.n) from tusk.waiting w) & -256)),
+  setval('tusk.task_n', greatest(nextval('tusk.task_n'), (select max(w.n) from tusk.unready w) & -256)),
   setval(pg_get_serial_sequence('tusk.attempt', 'n'), (select max(a.n) from tusk.attempt a));
 delete from tusk.catalogue;
 update tusk.catalogue_end e set upto = '0', added = 0;

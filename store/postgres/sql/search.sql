@@ -61,11 +61,11 @@ few as materialized (select array(
   from (select distinct u.queue from pg_catalog.unnest(coalesce({queues}::bigint[], array(
     select l.id >> 16 from tusk.lane l))) u(queue)) q
   cross join lateral (
-    (select w.id from tusk.waiting w
+    (select w.id from tusk.unready w
      where {tenant}::text is null and w.line is not null and w.lane >> 16 = q.queue
      order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit {many} + 1)
     union all
-    (select w.id from tusk.waiting w
+    (select w.id from tusk.unready w
      where w.line is not null and w.lane >> 16 = q.queue and coalesce(w.tenant, '') = {tenant}::text
      order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit {many} + 1)) s
   limit {many} + 1) as ids),

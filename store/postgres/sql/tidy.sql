@@ -114,15 +114,20 @@ waits as (
   select (select w.lane from tusk.waiting w where w.line is null and w.lane > h.lane order by w.lane limit 1)
   from waits h where h.lane is not null),
 lines as ( -- one lane of each queue: the others are found in the log once their tasks are granted
-  (select w.lane from tusk.waiting w where w.line is not null
+{line_lanes})
+select x.lane from (select h.lane from held h union select h.lane from waits h union select h.lane from lines h) x
+where x.lane is not null and not exists (select from tusk.lane l where l.id = x.lane)
+
+-- name: line_lanes
+with recursive l as (
+  (select w.lane from tusk.{line} w where w.line is not null
    order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
   union all
   select (
-    select w.lane from tusk.waiting w where w.line is not null and w.lane >> 16 > h.lane >> 16
+    select w.lane from tusk.{line} w where w.line is not null and w.lane >> 16 > l.lane >> 16
     order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
-  from lines h where h.lane is not null)
-select x.lane from (select h.lane from held h union select h.lane from waits h union select h.lane from lines h) x
-where x.lane is not null and not exists (select from tusk.lane l where l.id = x.lane)
+  from l where l.lane is not null)
+select * from l
 
 -- name: name_lost_lanes
 -- Gives lanes $1 the names of queues that other lanes, workers or records mention.

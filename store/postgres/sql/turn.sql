@@ -12,25 +12,31 @@ select (
     select l.queue from tusk.lane l
     where l.id between (w.lane >> 16) << 16 and ((w.lane >> 16) << 16) + 65535 limit 1),
   coalesce(w.tenant, ''), coalesce(w.partition, ''), w.id, w.line, w.n
-from tusk.waiting w where w.line is not null
+from tusk.unready w where w.line is not null
 order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit $1
 
--- name: turns
--- The $1 groups that have waited longest for a turn, with the first $2 tasks of each. The index is read from group to
--- group.
+-- name: heads
+-- The first task of each group in one table, and of each priority. The index is read from group to group, and of each
+-- table for itself: in a table without waiting tasks, each step would read all entries of tasks that are gone.
 with recursive head as (
   (select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
-   from tusk.waiting w where w.line is not null
+   from tusk.{line} w where w.line is not null
    order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1)
   union all
   select x.*
   from head h
   cross join lateral (
     select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
-    from tusk.waiting w
+    from tusk.{line} w
     where w.line is not null
       and (w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane) > (h.q, h.t, h.p, h.lane)
-    order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1) x),
+    order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit 1) x)
+select * from head
+
+-- name: turns
+-- The $1 groups that have waited longest for a turn, with the first $2 tasks of each.
+with head as (
+{heads}),
 first as materialized (
   select * from (select distinct on (h.q, h.t, h.p) h.q, h.t, h.p, h.line, h.n from head h
     order by h.q, h.t, h.p, h.line, h.n) f
@@ -38,7 +44,7 @@ first as materialized (
 named as materialized (
   select y.q, tusk_fn.queue_of(y.q << 16) as queue from (select distinct f.q from first f) y)
 select m.queue, f.t, f.p, array(
-  select w.id from tusk.waiting w
+  select w.id from tusk.unready w
   where w.line is not null and w.lane >> 16 = f.q and coalesce(w.tenant, '') = f.t
     and coalesce(w.partition, '') = f.p
   order by w.lane, w.line, w.n limit $2)
@@ -81,12 +87,20 @@ order by 4
 -- lost in a crash is made again, and whatever is on disk of the task's attempt comes after it.
 with lead as materialized (
   select from tusk.leader l where l.term = $2 and l.id is not null and l.expires_at > clock_timestamp() for key share),
-gone as (
+mine as materialized (
+  select x.tableoid as line, x.ctid as place from tusk.unready x
+  where exists (select from lead) and x.id = any($1::uuid[]) and x.line is not null order by x.id
+  for update skip locked),
+gone_0 as (
   delete from tusk.waiting w
-  where exists (select from lead) and w.ctid = any(array(
-    select x.ctid from tusk.waiting x where x.id = any($1::uuid[]) and x.line is not null order by x.id
-      for update skip locked))
-  returning w.*),
+  where w.ctid = any(array(select m.place from mine m where m.line = 'tusk.waiting'::regclass::oid)) returning w.*),
+gone_1 as (
+  delete from tusk.line_1 w
+  where w.ctid = any(array(select m.place from mine m where m.line = 'tusk.line_1'::regclass::oid)) returning w.*),
+gone_2 as (
+  delete from tusk.line_2 w
+  where w.ctid = any(array(select m.place from mine m where m.line = 'tusk.line_2'::regclass::oid)) returning w.*),
+gone as (select * from gone_0 union all select * from gone_1 union all select * from gone_2),
 granted as (
   insert into tusk.held (ids, queues, tenants, partitions)
   select pg_catalog.array_agg(g.id), pg_catalog.array_agg(g.lane >> 16), pg_catalog.array_agg(coalesce(g.tenant, '')),
