@@ -123,7 +123,7 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 	if have.lined && s.asksLine() {
 		s.learnLine(ctx, driverSession{c})
 	}
-	if len(tasks) >= s.copyFrom && have.plain || len(tasks) > 1 && have.lined {
+	if len(tasks) >= s.copyFrom && (have.plain || have.lined) {
 		err = s.copy(ctx, c, tasks, have)
 		results = added(tasks)
 	} else {
@@ -148,9 +148,9 @@ func (s *Store) enqueue(ctx context.Context, c session, tasks []store.NewTask, h
 	case have.plain:
 		s.trips.Add(1)
 		err = s.add(ctx, c, tasks)
-	case have.lined && len(tasks) == 1:
+	case have.lined:
 		s.trips.Add(1)
-		err = s.addLined(ctx, c, &tasks[0])
+		err = s.addLined(ctx, c, tasks)
 	default:
 		done, err := s.addOdd(ctx, c, tasks)
 		if err != nil || done {
@@ -229,6 +229,11 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 		return c.exec(ctx, s.sql["add_one"], laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
 			orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt))
 	}
+	return c.exec(ctx, s.sql["add"], plainColumns(tasks)...)
+}
+
+// plainColumns returns the columns of plain tasks, each as an array.
+func plainColumns(tasks []store.NewTask) []any {
 	n := len(tasks)
 	at, ids := make([]int64, n), make(uuids, n)
 	kinds, args := make([]string, n), make([][]byte, n)
@@ -241,13 +246,21 @@ func (s *Store) add(ctx context.Context, c session, tasks []store.NewTask) error
 		tenants[i], tags[i], settings[i], expiries[i] = orNull(t.Tenant), arrayText(t.Tags), t.Settings,
 			timeOrNull(t.ExpiresAt)
 	}
-	return c.exec(ctx, s.sql["add"], at, ids, kinds, args, tenants, tags, settings, expiries)
+	return []any{at, ids, kinds, args, tenants, tags, settings, expiries}
 }
 
-// addLined inserts a task that only waits for its turn.
-func (s *Store) addLined(ctx context.Context, c session, t *store.NewTask) error {
-	return c.exec(ctx, s.lined("add_lined"), laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
-		orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), orNull(t.Partition))
+// addLined inserts tasks that only wait for their turn.
+func (s *Store) addLined(ctx context.Context, c session, tasks []store.NewTask) error {
+	if len(tasks) == 1 {
+		t := &tasks[0]
+		return c.exec(ctx, s.lined("add_lined"), laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
+			orNull(t.Tenant), arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), orNull(t.Partition))
+	}
+	partitions := make([]*string, len(tasks))
+	for i := range tasks {
+		partitions[i] = orNull(tasks[i].Partition)
+	}
+	return c.exec(ctx, s.lined("add_all_lined"), append(plainColumns(tasks), partitions)...)
 }
 
 // addOdd stores one task that waits for its time, or that has a free key, and that is otherwise plain. It takes one

@@ -81,6 +81,40 @@ func TestGrantsLeaveNothingForVacuum(t *testing.T) {
 	}
 }
 
+// However many tasks one call stores, alone or in a user's transaction, they get in line in the tables that are
+// truncated.
+func TestAllNewTasksGetInLineInTheSameTable(t *testing.T) {
+	l := newLimits(t)
+	for _, n := range []int{1, 5, 200} {
+		l.getInLine(n)
+	}
+	tx, err := l.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	in, err := l.s.Tx(tx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(3, "q")
+	for i := range tasks {
+		tasks[i].Turn, tasks[i].Partition, tasks[i].Tags = true, "p", []string{"a,b", "c"}
+	}
+	if _, err := in.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.number("select count(*) from tusk.line_1"); n != 209 {
+		t.Errorf("%d of 209 tasks", n)
+	}
+	if n := l.number("select count(*) from tusk.line_1 where partition = 'p' and tags = array['a,b', 'c']"); n != 3 {
+		t.Errorf("%d of 3 tasks in the user's transaction", n)
+	}
+}
+
 // A table is not truncated while it has tasks, nor right after its last task has gone: a statement that began before
 // may still look for that task.
 func TestATableOfLinesRestsBeforeItIsTruncated(t *testing.T) {

@@ -68,6 +68,16 @@ insert into tusk.{line} (lane, id, kind, args, tenant, tags, settings, expires_a
 values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz, $9::text, 2,
   true)
 
+-- name: add_all_lined
+-- Like add_lined, for several tasks.
+insert into tusk.{line} (lane, id, kind, args, tenant, tags, settings, expires_at, partition, state, turn)
+select x.lane, x.id, x.kind, x.args, x.tenant, x.tags::text[], x.settings, x.expires_at, x.partition, 2, true
+from (select $1::bigint[], $2::uuid[], $3::text[], $4::bytea[], $5::text[], $6::text[], $7::bytea[],
+  $8::timestamptz[], $9::text[] offset 0)
+  a(lanes, ids, kinds, args, tenants, tags, settings, expiries, partitions)
+cross join lateral unnest(a.lanes, a.ids, a.kinds, a.args, a.tenants, a.tags, a.settings, a.expiries, a.partitions)
+  x(lane, id, kind, args, tenant, tags, settings, expires_at, partition)
+
 -- name: put
 -- Tasks of every sort.
 select p.place, p.id::text, p.result::int from tusk_fn.put({new_tasks}) p
