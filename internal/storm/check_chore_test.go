@@ -131,7 +131,7 @@ const (
 // that it counted, the one with the fewest goroutines counts: for a moment, a leader reads workers with many.
 func (c *checker) growth() {
 	for _, all := range c.vitals {
-		last := all[max(0, len(all)-10):]
+		last := all[max(0, len(all)-3):]
 		if last[len(last)-1].At < c.ends-int64(5*time.Second) {
 			continue // died before
 		}

@@ -71,7 +71,7 @@ func (s *storm) drain() {
 		}
 	}
 	s.t.Logf("all ended %v after the last fault", time.Since(began).Round(time.Millisecond))
-	time.Sleep(time.Second) // for the vitals of idle processes
+	time.Sleep(3 * time.Second) // for the vitals of idle processes
 	for _, p := range slices.Clone(s.fleet.living) {
 		s.end(p)
 	}
