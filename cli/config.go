@@ -203,8 +203,8 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 		case c.flags[key] != nil:
 			continue
 		case values[key] != nil || !c.hasSection(key):
-			c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key],
-				hinted(key, words.DidYouMean(key, slices.Collect(maps.Keys(c.flags))))))
+			c.problems = append(c.problems, words.Hinted(lines[key]+": unknown key "+key, key,
+				slices.Collect(maps.Keys(c.flags))))
 		}
 		delete(values, key)
 	}

@@ -284,15 +284,8 @@ func (c *choice) Type() string   { return strings.Join(c.words, "|") }
 
 func (c *choice) Set(text string) error {
 	if !slices.Contains(c.words, text) {
-		return errors.New(hinted("want "+words.Either(c.words), words.DidYouMean(text, c.words)))
+		return errors.New(words.Hinted("want "+words.Either(c.words), text, c.words))
 	}
 	*c.value = text
 	return nil
-}
-
-func hinted(text, hint string) string {
-	if hint == "" {
-		return text
-	}
-	return text + "; " + hint
 }
