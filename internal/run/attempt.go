@@ -39,6 +39,7 @@ type Attempt struct {
 	begun    time.Duration // after the claim
 	said     *said         // nil if its handler recorded nothing
 	watch    *watch        // nil if nothing limits it
+	waitsFor string        // what its handler waits for, see WaitsFor
 
 	goroutine uint64 // in which its handler runs
 	call      *Call  // shared with other attempts; nil if it is alone
