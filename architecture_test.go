@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"telemetry":         {"", "store", "server/herald"},
 	"telemetry/tracing": {"", "store", "internal/lifecycle"},
 	"telemetry/export":  {""},
-	"builtin":           {"", "internal/reach"},
+	"builtin":           {"", "internal/reach", "internal/run", "internal/words"},
 	"server/herald":     {"store"},
 	"server": {"", "store", "archive", "mask", "server/herald", "cron", "why", "doctor", "internal/tick",
 		"internal/reach", "internal/argmatch", "internal/duration", "internal/words"},

@@ -69,11 +69,8 @@ func ParseBackoff(text string) (Backoff, error) {
 	case "exponential":
 		b = ExponentialBackoff(base, max(base, 24*time.Hour), 0.2)
 	default:
-		why := fmt.Sprintf("unknown shape %q", cutText(parts[0]))
-		if hint := words.DidYouMean(parts[0], []string{"constant", "linear", "exponential"}); hint != "" {
-			why += "; " + hint
-		}
-		return wrong(why + ": ")
+		return wrong(words.Hinted(fmt.Sprintf("unknown shape %q", cutText(parts[0])), parts[0],
+			[]string{"constant", "linear", "exponential"}) + ": ")
 	}
 	if len(parts) > 2 {
 		if b.Max, err = duration.Parse(parts[2]); err != nil || b.Max == 0 {

@@ -14,6 +14,9 @@ import (
 // moves on without its children. After any other end of the attempt it is not enqueued. The child belongs to the
 // task's workflow and tenant. o may be nil.
 func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) {
+	if t.attempt == nil {
+		return ID{}, fmt.Errorf("spawn: %w", errMadeUp)
+	}
 	var with Options
 	if o != nil {
 		with = *o
@@ -66,6 +69,9 @@ type Input struct {
 // outputs, even large ones, are read into memory. The result is empty if the task needed nothing, for example
 // before the first Wait.
 func (t *Task[T]) Inputs(ctx context.Context) ([]Input, error) {
+	if t.attempt == nil {
+		return nil, fmt.Errorf("inputs: %w", errMadeUp)
+	}
 	self, err := t.client.Get(ctx, t.ID)
 	if err != nil {
 		return nil, fmt.Errorf("inputs: %w", err)

@@ -134,6 +134,7 @@ func encodeOptions(o *Options) (n store.NewTask, err error) {
 		validateAhead("expires in", n.ExpiresIn),
 		validateInstant("deadline", o.Deadline),
 		validateAhead("deadline in", o.DeadlineIn),
+		validateEnds(o, time.Now()),
 		validateSource(o.SourceTime),
 		validateConflict(o),
 		validateEphemeral(o),

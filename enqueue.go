@@ -45,7 +45,7 @@ type Options struct {
 	// field that may be unset, pass it through At.
 	RunAt     time.Time
 	Delay     time.Duration // minimum delay from now, by the database's clock; cannot be combined with RunAt
-	ExpiresAt time.Time     // a task that has not started by then is discarded
+	ExpiresAt time.Time     // a task that has not started by then is discarded; after the run time, as is Deadline
 	ExpiresIn time.Duration // like ExpiresAt, but from now; the earlier of the two applies
 	// Deadline is when the task must have ended. The handler's context ends then, with ErrDeadline as its cause. A
 	// late task is discarded instead of being started or retried. DeadlineIn is relative to the enqueue, by the

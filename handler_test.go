@@ -278,3 +278,34 @@ func TestMistakesOfHandlersAndRetentionsAreReportedByNewWorker(t *testing.T) {
 		}
 	}
 }
+
+func TestATaskThatNoWorkerGaveSaysSo(t *testing.T) {
+	ctx, made := t.Context(), &tusk.Task[count]{Args: count{1}}
+	_, spawned := made.Spawn(ctx, count{}, nil)
+	_, inputs := made.Inputs(ctx)
+	for what, err := range map[string]error{"output": made.RecordOutput(1), "stream": made.StreamOutput(ctx, nil),
+		"spawn": spawned, "inputs": inputs, "complete": made.CompleteTx(ctx, nil)} {
+		if err == nil || !strings.Contains(err.Error(), "tusktest") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	made.SetProgress(1, "one")
+	made.Alive()
+	made.Logger().With("a", 1).Info("line")
+}
+
+func TestMiddlewareHasToPassOnItsTask(t *testing.T) {
+	inBubble(t, "another one fails the attempt", func(t *testing.T, s *shop) {
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+		_, stop := s.work(&tusk.WorkerConfig{Middleware: []tusk.Middleware{func(next tusk.HandlerFunc) tusk.HandlerFunc {
+			return func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
+				return next(ctx, &tusk.Task[json.RawMessage]{TaskInfo: t.TaskInfo, Args: t.Args})
+			}
+		}}})
+		task := s.await(s.enqueue(count{}, &tusk.Options{MaxAttempts: 1}), tusk.StateDiscarded)
+		if got := task.Detail.Attempts[0].Error; !strings.HasPrefix(got, "middleware passed on another task: ") {
+			t.Errorf("%q", got)
+		}
+		s.stop(stop)
+	})
+}

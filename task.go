@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -50,7 +51,8 @@ type TaskInfo struct {
 	TraceContext map[string]string
 }
 
-// Task is a task as its handler receives it.
+// Task is a task as its handler receives it. A Task that a program makes itself has no attempt: methods that need one
+// return an error, and SetProgress, Alive and Logger do nothing. To test a handler, use package tusktest.
 type Task[T any] struct {
 	TaskInfo
 	Args T
@@ -59,12 +61,17 @@ type Task[T any] struct {
 	client  *Client
 }
 
+var errMadeUp = errors.New("the task has no attempt: it comes from no worker (test handlers with package tusktest)")
+
 // RecordOutput encodes v as JSON and stores it as the task's output, together with the attempt's outcome. The last
 // call of an attempt counts. An output larger than MaxOutputBytes is written to the client's Payloads immediately.
 //
 // The error is an *InvalidError if the output is too large and the client has no Payloads, or if it exceeds
 // MaxPayloadBytes.
 func (t *Task[T]) RecordOutput(v any) error {
+	if t.attempt == nil {
+		return fmt.Errorf("output: %w", errMadeUp)
+	}
 	output, err := json.Marshal(v)
 	if err != nil {
 		return invalid("output", "invalid_json", "of type %T cannot be encoded: %v", v, err)
@@ -81,6 +88,9 @@ func (t *Task[T]) RecordOutput(v any) error {
 
 // StreamOutput is like RecordOutput, for JSON that need not fit in memory.
 func (t *Task[T]) StreamOutput(ctx context.Context, r io.Reader) error {
+	if t.attempt == nil {
+		return fmt.Errorf("output: %w", errMadeUp)
+	}
 	output, err := t.client.readOutput(ctx, t.ID, r)
 	if err == nil {
 		t.attempt.SetOutput(output)
@@ -91,11 +101,17 @@ func (t *Task[T]) StreamOutput(ctx context.Context, r io.Reader) error {
 // SetProgress sets the task's progress, in percent, with a short message. It is stored within about a second, and
 // is a sign of life for the stall timeout.
 func (t *Task[T]) SetProgress(percent float64, message string) {
-	t.attempt.SetProgress(store.Progress{Percent: percent, Message: lifecycle.Clean(message, 1<<10)})
+	if t.attempt != nil {
+		t.attempt.SetProgress(store.Progress{Percent: percent, Message: lifecycle.Clean(message, 1<<10)})
+	}
 }
 
 // Alive is a sign of life for the stall timeout, for a handler that has nothing to report.
-func (t *Task[T]) Alive() { t.attempt.Alive() }
+func (t *Task[T]) Alive() {
+	if t.attempt != nil {
+		t.attempt.Alive()
+	}
+}
 
 // Logger returns a logger whose lines are stored with the task. Each line is a sign of life for the stall timeout.
 // An attempt keeps at most 1,000 lines or 256 KiB; a last line says when the limit is reached.
@@ -112,6 +128,9 @@ func (t *Task[T]) IdempotencyKey() string { return t.ID.String() }
 // Errors: ErrLeaseLost if the task no longer belongs to this attempt; the transaction must then be rolled back.
 // ErrUnsupported if the engine does not support transactions of that type.
 func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
+	if t.attempt == nil {
+		return fmt.Errorf("complete: %w", errMadeUp)
+	}
 	engine, ok := store.As[store.Transactor](t.client.store)
 	if !ok {
 		return fmt.Errorf("complete: %w: return nil instead, and make the handler idempotent", ErrUnsupported)
@@ -168,7 +187,7 @@ type taskLog struct {
 	attrs   string // attributes of WithAttrs
 }
 
-func (l *taskLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *taskLog) Enabled(context.Context, slog.Level) bool { return l.attempt != nil }
 
 func (l *taskLog) Handle(_ context.Context, r slog.Record) error {
 	text := r.Message + l.attrs

@@ -342,6 +342,37 @@ func validateInstant(field string, at time.Time) error {
 	return nil
 }
 
+// validateEnds refuses an expiry or a deadline that is not after the run time, because the task could never run. What is
+// relative counts from the client's now.
+func validateEnds(o *Options, now time.Time) error {
+	in := func(d time.Duration) (at time.Time) {
+		if d > 0 {
+			at = now.Add(d)
+		}
+		return at
+	}
+	run := o.RunAt
+	if run.IsZero() {
+		run = in(o.Delay)
+	}
+	for _, end := range []struct {
+		field string
+		at    time.Time
+	}{
+		{"expires at", o.ExpiresAt}, {"expires in", in(o.ExpiresIn)},
+		{"deadline", o.Deadline}, {"deadline in", in(o.DeadlineIn)},
+	} {
+		if !run.IsZero() && !end.at.IsZero() && !run.Before(end.at) {
+			return invalid(end.field, "before_run_time",
+				"ends at %s, but the run time is %s: the task could never run. Let it end later, or run earlier",
+				exactly(end.at), exactly(run))
+		}
+	}
+	return nil
+}
+
+func exactly(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.999Z") }
+
 // cutText shortens input that an error quotes.
 func cutText(text string) string {
 	const limit = 64

@@ -14,6 +14,7 @@ import (
 // The rows of the bad-input catalogue that concern a producer's input. Each error must name
 // the field and the limit, and nothing may be stored.
 func TestBadInputIsRefusedByName(t *testing.T) {
+	noon := time.Date(2027, 6, 1, 12, 0, 0, 0, time.UTC)
 	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
 	for _, c := range []struct {
 		name string
@@ -57,6 +58,18 @@ func TestBadInputIsRefusedByName(t *testing.T) {
 		{"run time and delay", RawArgs{Name: "k"}, Options{RunAt: time.Now(), Delay: time.Hour}, "not_both", "one of them"},
 		{"expiry of zero", RawArgs{Name: "k"}, Options{ExpiresAt: At(time.Time{})}, "invalid_time", "expires at"},
 		{"deadline of zero", RawArgs{Name: "k"}, Options{Deadline: At(time.Time{})}, "invalid_time", "deadline"},
+		{"expiry before the run time", RawArgs{Name: "k"}, Options{RunAt: noon, ExpiresAt: noon.Add(-time.Minute)},
+			"before_run_time", "expires at: ends at 2027-06-01T11:59:00Z, but the run time is 2027-06-01T12:00:00Z"},
+		{"expiry at the run time", RawArgs{Name: "k"}, Options{RunAt: noon, ExpiresAt: noon}, "before_run_time",
+			"12:00:00Z"},
+		{"expiry before the delay is over", RawArgs{Name: "k"}, Options{Delay: time.Hour, ExpiresIn: time.Minute},
+			"before_run_time", "expires in"},
+		{"expiry long before the run time", RawArgs{Name: "k"}, Options{RunAt: noon, ExpiresIn: time.Minute},
+			"before_run_time", "expires in"},
+		{"deadline before the run time", RawArgs{Name: "k"}, Options{RunAt: noon, Deadline: noon.Add(-time.Minute)},
+			"before_run_time", "deadline: ends at 2027-06-01T11:59:00Z"},
+		{"deadline before the delay is over", RawArgs{Name: "k"}, Options{Delay: time.Hour, DeadlineIn: time.Hour},
+			"before_run_time", "deadline in"},
 		{"source time of zero", RawArgs{Name: "k"}, Options{SourceTime: At(time.Time{})}, "invalid_time", "source time"},
 		{"source time of a zero number", RawArgs{Name: "k"}, Options{SourceTime: time.UnixMilli(0)}, "invalid_time",
 			"source time"},
@@ -145,6 +158,17 @@ func TestGoodInputIsKeptAsItIs(t *testing.T) {
 	if n, err := client.encode(NewTask{Args: RawArgs{Name: "k"}}); err != nil || string(n.Args) != "{}" ||
 		n.Settings != nil || n.Queue != "default" {
 		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+// A task that is late already is not the mistake of its producer: it is discarded when it is claimed.
+func TestAnEndInThePastIsAccepted(t *testing.T) {
+	past := time.Now().Add(-time.Hour)
+	for _, o := range []Options{{ExpiresAt: past}, {Deadline: past}, {RunAt: past.Add(-time.Hour), ExpiresAt: past},
+		{Delay: time.Hour, ExpiresIn: 2 * time.Hour, DeadlineIn: 3 * time.Hour}} {
+		if _, err := encodeOptions(&o); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
 	}
 }
 

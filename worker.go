@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -137,6 +138,9 @@ func (w *Worker) assemble() {
 	w.suspects = newSuspects(w.client, w.ID)
 	w.strangers.worker, w.strangers.client = w.ID, w.client
 	wrapped := HandlerFunc(func(ctx context.Context, t *Task[json.RawMessage]) error {
+		if t.attempt == nil {
+			return fmt.Errorf("middleware passed on another task: %w", errMadeUp)
+		}
 		return w.dispatch(ctx, delivery{task: &t.Task, info: &t.TaskInfo, args: t.Args, attempt: t.attempt, client: t.client})
 	})
 	for _, middleware := range slices.Backward(c.Middleware) {

@@ -10,11 +10,16 @@ package builtin
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 // The kinds of tasks.
@@ -37,10 +42,40 @@ func Echo(m *tusk.Mux) {
 func decodeArgs(args json.RawMessage, v any) error {
 	d := json.NewDecoder(strings.NewReader(string(args)))
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return badArgs("do not fit: " + strings.TrimPrefix(err.Error(), "json: "))
+	err := d.Decode(v)
+	if err == nil {
+		return nil
 	}
-	return nil
+	var wrong *json.UnmarshalTypeError
+	if errors.As(err, &wrong) {
+		text := fmt.Sprintf("want %s, not %s", formOf[wrong.Type.Kind()], cmp.Or(formIn[wrong.Value], wrong.Value))
+		if wrong.Field != "" {
+			text = wrong.Field + ": " + text
+		}
+		return badArgs(text)
+	}
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	if name, unknown := strings.CutPrefix(text, "unknown field "); unknown {
+		text = words.Hinted(text, strings.Trim(name, `"`), fieldsOf(reflect.TypeOf(v).Elem()))
+	}
+	return badArgs(text)
+}
+
+// formOf names the form that a type has in JSON, for the types of args.
+var formOf = map[reflect.Kind]string{reflect.String: "a string", reflect.Int: "a whole number", reflect.Slice: "a list",
+	reflect.Map: "an object", reflect.Struct: "an object"}
+
+// formIn does the same for the words of package json.
+var formIn = map[string]string{"string": "a string", "number": "a number", "bool": "true or false", "array": "a list",
+	"object": "an object"}
+
+// fieldsOf returns the names that the fields of a type have in JSON.
+func fieldsOf(t reflect.Type) (names []string) {
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
 }
 
 // badArgs is a failure that no retry can fix.

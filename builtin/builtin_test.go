@@ -24,7 +24,7 @@ type works struct {
 	stop   func()
 }
 
-func work(t *testing.T, register func(m *tusk.Mux)) *works {
+func work(t *testing.T, register func(m *tusk.Mux), change ...func(c *tusk.WorkerConfig)) *works {
 	t.Helper()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	client, err := tusk.NewClient(memory.New(), &tusk.ClientConfig{Logger: quiet})
@@ -33,8 +33,12 @@ func work(t *testing.T, register func(m *tusk.Mux)) *works {
 	}
 	mux := tusk.NewMux()
 	register(mux)
-	worker, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Lease: 3 * time.Second, Beat: 100 * time.Millisecond,
-		Poll: 10 * time.Millisecond, ShutdownTimeout: 50 * time.Millisecond})
+	config := &tusk.WorkerConfig{Lease: 3 * time.Second, Beat: 100 * time.Millisecond, Poll: 10 * time.Millisecond,
+		ShutdownTimeout: 50 * time.Millisecond}
+	for _, change := range change {
+		change(config)
+	}
+	worker, err := tusk.NewWorker(client, mux, config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/run"
 )
 
 // The exit statuses other than 0 that have a meaning. They are those of sysexits.h.
@@ -143,7 +144,11 @@ func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd,
 	c.Cancel = func() error { return stopGroup(c.Process) }
 	c.WaitDelay = killGrace
 	runtime.LockOSThread() // see dieWithParent
-	err := c.Run()
+	err := c.Start()
+	if err == nil {
+		run.WaitsFor(ctx, fmt.Sprintf("the command %.200q, process %d, has not ended", c.Path, c.Process.Pid))
+		err = c.Wait()
+	}
 	runtime.UnlockOSThread()
 	if c.Process != nil {
 		killGroup(c.Process)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -143,18 +144,40 @@ func TestThereIsNoShellBetween(t *testing.T) {
 
 func TestArgsThatCannotBeRunAreDiscardedAtOnce(t *testing.T) {
 	w := work(t, withExec)
-	for _, args := range []string{`{}`, `[]`, `{"command":[]}`, `{"command":[""]}`, `{"command":"ls"}`,
-		`{"comand":["ls"]}`,
-		`{"command":["ls"],"env":{"A=B":"c"}}`, `{"command":["ls"],"env":{"":"c"}}`} {
+	for args, want := range map[string]string{
+		`{}`:                                   "args: command is missing",
+		`[]`:                                   "args: want an object, not a list",
+		`{"command":[]}`:                       "args: command is missing",
+		`{"command":[""]}`:                     "args: command is missing",
+		`{"command":"ls"}`:                     "args: command: want a list, not a string",
+		`{"command":["ls",1]}`:                 "args: command: want a string, not a number",
+		`{"command":["ls"],"env":["a"]}`:       "args: env: want an object, not a list",
+		`{"command":["ls"],"env":{"A":true}}`:  "args: env: want a string, not true or false",
+		`{"comand":["ls"]}`:                    `args: unknown field "comand"; did you mean command?`,
+		`{"command":["ls"],"env":{"A=B":"c"}}`: "args: env has a name or value",
+		`{"command":["ls"],"env":{"":"c"}}`:    "args: env has a name or value",
+	} {
 		id := w.enqueue(builtin.KindExec, args, &tusk.Options{MaxAttempts: 5})
 		task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
-		if task.State != tusk.StateDiscarded || task.Attempt != 1 || !strings.HasPrefix(lastError(task), "args: ") {
-			t.Errorf("%s: %v, attempt %d, %q", args, task.State, task.Attempt, lastError(task))
+		if task.State != tusk.StateDiscarded || task.Attempt != 1 || !strings.HasPrefix(lastError(task), want) {
+			t.Errorf("%s: %v, attempt %d, %q, want %q", args, task.State, task.Attempt, lastError(task), want)
 		}
 	}
 	if task := w.ended(builtin.KindExec, `{"command":["no-such-program"]}`); !strings.Contains(lastError(task),
 		"no-such-program") {
 		t.Errorf("missing program: %q", lastError(task))
+	}
+}
+
+func TestACommandThatHangsIsNamedInsteadOfAStack(t *testing.T) {
+	w := work(t, withExec, func(c *tusk.WorkerConfig) { c.HungGrace = 100 * time.Millisecond })
+	id := w.enqueue(builtin.KindExec, shell("trap '' TERM; while :; do sleep 0.05; done"),
+		&tusk.Options{MaxAttempts: 1, Timeout: 100 * time.Millisecond})
+	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+	a := task.Detail.Attempts[0]
+	if !strings.HasPrefix(a.Error, "hung: ") || !regexp.MustCompile(
+		`^the command "/[^"]*sh", process \d+, has not ended$`).MatchString(a.Trace) {
+		t.Errorf("%q, %q", a.Error, a.Trace)
 	}
 }
 

@@ -246,6 +246,14 @@ func TestHostsAreAllowedByNameAddressAndNetwork(t *testing.T) {
 
 func TestRequestsThatCannotBeSentAreDiscardedAtOnce(t *testing.T) {
 	w := work(t, withHTTP(t, "127.0.0.1"))
+	for args, want := range map[string]string{
+		`{"url":"http://127.0.0.1","uri":"x"}`:        `unknown field "uri"; did you mean url?`,
+		`{"url":"http://127.0.0.1","expect":["200"]}`: "expect: want a whole number, not a string",
+	} {
+		if task := w.ended(builtin.KindHTTP, args); lastError(task) != "args: "+want {
+			t.Errorf("%s: %q, want %q", args, lastError(task), want)
+		}
+	}
 	for _, args := range []string{`{}`, `[]`, `{"url":""}`, `{"url":5}`, `{"url":"http://127.0.0.1","uri":"x"}`,
 		`{"url":"http://127.0.0.1:99999999/%zz"}`,
 		`{"url":"http://127.0.0.1","method":"CONNECT"}`, `{"url":"http://127.0.0.1","method":"GE T"}`,

@@ -118,7 +118,8 @@ func newAlertsPutCommand(app *App) *cobra.Command {
   no_leader  no process does the leader's chores
 
 Without any receiver, the existing receivers stay. The secret that signs its webhooks is
-printed once. The Slack URL is a secret: TUSK_SLACK_FILE names a file that contains it.`,
+printed once. The Slack URL is a secret: TUSK_ALERTS_PUT_SLACK_FILE
+names a file that contains it.`,
 		Example: `  tusk alerts put slow-mail --kind oldest --queue mail --over 10m --for 2m \
     --webhook https://app.example.com/alerts
   tusk alerts put dead --kind discarded --rate 20 --mail ops@example.com --repeat 4h`,

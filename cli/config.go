@@ -41,15 +41,22 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 	c.path = app.configPath(variables, c)
 	values, lines := c.readFile(app.env)
 	all := cmd.HasParent() && cmd.Parent().Name() == "config"
+	known := c.variables()
 	for _, key := range slices.Sorted(maps.Keys(c.flags)) {
 		f := c.flags[key]
 		running := !strings.Contains(key, ".") || cmd.Flags().Lookup(f.Name) == f
-		name := variableOf(f.Name, variables)
+		name, short := variableOf(key, variables), variableName(f.Name)
+		if _, set := variables[short]; name == "" && set && running && !slices.Contains(known, short) {
+			name = short // it lacks the command's name
+		}
 		switch value, inFile := values[key]; {
 		case f.Changed:
 			c.source[key] = sourceFlag
 		case name != "" && perCall(f) && running:
 			c.problems = append(c.problems, fmt.Sprintf("%s: --%s is only a flag: unset the variable", name, f.Name))
+		case name == short && strings.Contains(key, "."):
+			c.problems = append(c.problems, fmt.Sprintf("%s: the variable for --%s of %s is %s: rename it", name, f.Name,
+				cmd.CommandPath(), variableName(key)))
 		case name != "" && (running || all):
 			c.source[key] = name
 			c.set(f, variables[name], name)
@@ -73,7 +80,7 @@ func perCall(f *pflag.Flag) bool { return f.Name == "yes" || f.Name == "all" }
 func collectFlags(cmd *cobra.Command, prefix string, into map[string]*pflag.Flag) {
 	add := func(f *pflag.Flag) {
 		if f.Name != "help" && f.Name != "config" {
-			into[prefix+strings.ReplaceAll(f.Name, "-", "_")] = f
+			into[strings.ReplaceAll(prefix+f.Name, "-", "_")] = f
 		}
 	}
 	if cmd.HasParent() {
@@ -115,10 +122,24 @@ func (app *App) variables(c *config) map[string]string {
 	return set
 }
 
-// variableOf returns the variable that is set for a flag, or "" if none is.
-func variableOf(flag string, variables map[string]string) string {
-	names := []string{"TUSK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))}
-	if flag == "db" {
+// variableName returns the name of the variable for a key of the file.
+func variableName(key string) string {
+	return "TUSK_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
+}
+
+// variables returns the names of all variables that are settings.
+func (c *config) variables() []string {
+	names := []string{"TUSK_DATABASE_URL", "TUSK_CONFIG"}
+	for key := range c.flags {
+		names = append(names, variableName(key))
+	}
+	return names
+}
+
+// variableOf returns the variable that is set for a key of the file, or "" if none is.
+func variableOf(key string, variables map[string]string) string {
+	names := []string{variableName(key)}
+	if key == "db" {
 		names = []string{"TUSK_DATABASE_URL", "TUSK_DB", "DATABASE_URL"}
 	}
 	for _, name := range names {
@@ -203,8 +224,8 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 		case c.flags[key] != nil:
 			continue
 		case values[key] != nil || !c.hasSection(key):
-			c.problems = append(c.problems, fmt.Sprintf("%s: unknown key %s", lines[key],
-				hinted(key, words.DidYouMean(key, slices.Collect(maps.Keys(c.flags))))))
+			c.problems = append(c.problems, words.Hinted(lines[key]+": unknown key "+key, key,
+				slices.Collect(maps.Keys(c.flags))))
 		}
 		delete(values, key)
 	}

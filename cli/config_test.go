@@ -2,8 +2,11 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 func (sh *shell) setting(key string, args ...string) string {
@@ -64,7 +67,7 @@ func TestCommandsHaveSectionsInTheFileAndVariablesForTheirFlags(t *testing.T) {
 	if got := len(sh.json("tasks", "list")); got != 3 {
 		t.Errorf("%d tasks by the file", got)
 	}
-	sh.env = append(sh.env, "TUSK_LIMIT=2")
+	sh.env = append(sh.env, "TUSK_TASKS_LIST_LIMIT=2")
 	if got := len(sh.json("tasks", "list")); got != 2 {
 		t.Errorf("%d tasks by the variable", got)
 	}
@@ -110,7 +113,8 @@ enqueue:
   timeout: -5s
   tags: [[a]]
 `, 0o644)
-	sh.env = append(sh.env, "TUSK_AUTO_MIGRATE=perhaps", "TUSK_LIMTI=5")
+	sh.env = append(sh.env, "TUSK_AUTO_MIGRATE=perhaps", "TUSK_TASKS_LIST_LIMTI=5",
+		"TUSK_WORK_CONCURRENCY=many")
 	r := sh.run("config", "check")
 	if r.status != exitUsage {
 		t.Errorf("status %d", r.status)
@@ -130,10 +134,11 @@ enqueue:
 		"tusk.yaml:16: enqueue.timeout: is negative",
 		"tusk.yaml:17: enqueue.tags: want a list of plain values",
 		"TUSK_AUTO_MIGRATE: want true or false",
-		"TUSK_LIMTI is no setting of tusk",
+		"TUSK_TASKS_LIST_LIMTI is no setting of tusk; did you mean TUSK_TASKS_LIST_LIMIT?",
+		"TUSK_WORK_CONCURRENCY: want a whole number",
 	} {
-		if !strings.Contains(r.out+r.err, want) {
-			t.Errorf("not told: %s", want)
+		if n := strings.Count(r.out+r.err, want); n != 1 {
+			t.Errorf("told %d times: %s", n, want)
 		}
 	}
 	if strings.Contains(r.out+r.err, "topsecret") {
@@ -149,9 +154,36 @@ enqueue:
 func TestWhatACallMayDoIsNotSaidByAVariable(t *testing.T) {
 	sh := newShell(t)
 	sh.must("migrate", "up")
-	sh.env = append(sh.env, "TUSK_YES=1", "TUSK_ALL=1")
-	sh.fails(exitUsage, "invalid_config", []string{"TUSK_YES", "TUSK_ALL", "unset the variable"}, "tasks", "delete")
+	sh.env = append(sh.env, "TUSK_YES=1", "TUSK_TASKS_DELETE_ALL=1")
+	sh.fails(exitUsage, "invalid_config", []string{"TUSK_YES", "TUSK_TASKS_DELETE_ALL", "unset the variable"}, "tasks",
+		"delete")
 	sh.must("queues", "list")
+}
+
+func TestAVariableIsForTheCommandThatItNames(t *testing.T) {
+	sh := filledShell(t)
+	sh.env = append(sh.env, "TUSK_WORK_CONCURRENCY=7")
+	sh.must("limits", "set", "mail", "--create", "--per-tenant", "2")
+	if got := sh.json("limits", "list")[0]["concurrency"]; got != 0.0 {
+		t.Errorf("the variable of work limits a queue to %v", got)
+	}
+	if got := sh.setting("work.concurrency"); got != "7 from TUSK_WORK_CONCURRENCY" {
+		t.Error(got)
+	}
+	sh.env = append(sh.env, "TUSK_CONCURRENCY=7")
+	sh.must("queues", "list")
+	sh.fails(exitUsage, "invalid_config", []string{"TUSK_CONCURRENCY: ", "--concurrency of tusk limits set",
+		"TUSK_LIMITS_SET_CONCURRENCY"}, "limits", "set", "mail")
+}
+
+func TestEveryVariableSetsOneFlag(t *testing.T) {
+	c := &config{flags: map[string]*pflag.Flag{}}
+	collectFlags(newRoot(&App{}), "", c.flags)
+	names := c.variables()
+	slices.Sort(names)
+	if one := slices.Compact(slices.Clone(names)); len(one) < len(names) {
+		t.Errorf("%d variables for %d flags: %v", len(one), len(names), names)
+	}
 }
 
 func TestOfAKeyWhoseVariableIsNotSetOnlyThatIsSaid(t *testing.T) {
@@ -187,7 +219,7 @@ func TestAFileThatCannotBeReadIsRefused(t *testing.T) {
 
 func TestAnInvalidVariableOfAnotherCommandDoesNoHarm(t *testing.T) {
 	sh := filledShell(t)
-	sh.env = append(sh.env, "TUSK_LIMIT=many")
+	sh.env = append(sh.env, "TUSK_TASKS_LIST_LIMIT=many")
 	sh.must("queues", "list")
-	sh.fails(exitUsage, "invalid_config", []string{"TUSK_LIMIT"}, "tasks", "list")
+	sh.fails(exitUsage, "invalid_config", []string{"TUSK_TASKS_LIST_LIMIT"}, "tasks", "list")
 }

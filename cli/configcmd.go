@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tuskqueue/tusk/internal/words"
 )
 
 func newConfigCommand(app *App) *cobra.Command {
@@ -14,7 +16,8 @@ func newConfigCommand(app *App) *cobra.Command {
 		Short: "Check and show the configuration",
 		Long: `The value of a setting comes from its flag, else its variable, else tusk.yaml, else its
 default. In the file, flags that apply to every command are top-level keys. Flags of one
-command are keys under the command's name:
+command are keys under the command's name. A variable is named after the key: log_format
+is TUSK_LOG_FORMAT, and the limit below is TUSK_TASKS_LIST_LIMIT.
 
     db: postgres://tusk:${DB_PASSWORD}@db.example.com/app
     log_format: json
@@ -40,8 +43,8 @@ func newConfigCheckCommand(app *App) *cobra.Command {
 			if _, err := parseDSN(app.flags.db); err != nil {
 				found = append(found, app.config.source["db"]+": "+err.Error())
 			}
-			for _, name := range app.strangeVariables() {
-				app.note("note: %s is no setting of tusk", name)
+			for _, text := range app.strangeVariables() {
+				app.note("note: %s", text)
 			}
 			rows := make([]problemRow, len(found))
 			for i, text := range found {
@@ -63,17 +66,14 @@ func (c *config) summary() string {
 	return "the configuration is fine: " + c.path
 }
 
-// strangeVariables lists variables that look like settings but are not.
+// strangeVariables tells of variables that look like settings but are not.
 func (app *App) strangeVariables() []string {
-	known := map[string]bool{"TUSK_DATABASE_URL": true, "TUSK_CONFIG": true}
-	for _, f := range app.config.flags {
-		known["TUSK_"+strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))] = true
-	}
+	known := app.config.variables()
 	var strange []string
 	for _, name := range slices.Sorted(maps.Keys(app.env)) {
-		if strings.HasPrefix(name, "TUSK_") && !known[strings.TrimSuffix(name, "_FILE")] &&
+		if strings.HasPrefix(name, "TUSK_") && !slices.Contains(known, strings.TrimSuffix(name, "_FILE")) &&
 			!strings.HasPrefix(name, "TUSK_TASK_") {
-			strange = append(strange, name)
+			strange = append(strange, words.Hinted(name+" is no setting of tusk", name, known))
 		}
 	}
 	return strange

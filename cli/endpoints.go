@@ -17,6 +17,9 @@ type endpointRow struct {
 	CreatedAt   instant `json:"created_at" col:"CREATED"`
 	CreatedBy   string  `json:"created_by" col:"BY"`
 	RotatedAt   instant `json:"rotated_at" col:"ROTATED"`
+	Failed      instant `json:"failed" col:"FAILED"`
+	Error       string  `json:"error" col:"ERROR"`
+	Lasts       bool    `json:"lasts" col:"LASTS"`
 }
 
 // endpointSecretRow is a secret that was just created. It is never shown again.
@@ -106,7 +109,7 @@ func (app *App) listEndpoints(ctx context.Context) error {
 
 func endpointOf(e push.Endpoint) endpointRow {
 	return endpointRow{e.Queue, e.URL, e.Concurrency, seconds(e.Timeout), instant(e.CreatedAt), e.CreatedBy,
-		instant(e.RotatedAt)}
+		instant(e.RotatedAt), instant(e.State.Failed), e.State.Error, e.State.Fails()}
 }
 
 // withEndpoints opens the database for endpoints.

@@ -59,8 +59,8 @@ func newRoot(app *App) *cobra.Command {
 		Short: "A task queue and scheduler in your own database",
 		Long: `Tusk is a task queue and scheduler that lives in a database you already run.
 
-Every flag can also be set by a variable (--log-level by TUSK_LOG_LEVEL) or in
-tusk.yaml; see tusk config show. Exit status: 0 success, 1 error, 2 wrong usage or
+Every flag can also be set by a variable (--log-level by TUSK_LOG_LEVEL, --queue of
+tusk work by TUSK_WORK_QUEUE) or in tusk.yaml; see tusk config --help. Exit status: 0 success, 1 error, 2 wrong usage or
 configuration, 3 not found, 4 refused, 5 unavailable, 130 interrupted.`,
 		Version:       tusk.Version(),
 		SilenceErrors: true,
@@ -284,15 +284,8 @@ func (c *choice) Type() string   { return strings.Join(c.words, "|") }
 
 func (c *choice) Set(text string) error {
 	if !slices.Contains(c.words, text) {
-		return errors.New(hinted("want "+words.Either(c.words), words.DidYouMean(text, c.words)))
+		return errors.New(words.Hinted("want "+words.Either(c.words), text, c.words))
 	}
 	*c.value = text
 	return nil
-}
-
-func hinted(text, hint string) string {
-	if hint == "" {
-		return text
-	}
-	return text + "; " + hint
 }

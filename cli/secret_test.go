@@ -31,7 +31,7 @@ func TestConfigShowPrintsNoSecret(t *testing.T) {
 	sh.write("secret", "canary\n", 0o600)
 	sh.write("tusk.yaml", "serve:\n  oidc_client_secret: canary\n", 0o600)
 	for source, env := range map[string][]string{"tusk.yaml:2": nil,
-		"TUSK_OIDC_CLIENT_SECRET": {"TUSK_OIDC_CLIENT_SECRET_FILE=secret"}} {
+		"TUSK_SERVE_OIDC_CLIENT_SECRET": {"TUSK_SERVE_OIDC_CLIENT_SECRET_FILE=secret"}} {
 		sh.env = append([]string{"HOME=/nowhere"}, env...)
 		if got := sh.setting("serve.oidc_client_secret"); got != "*** from "+source {
 			t.Error(got)
@@ -60,8 +60,8 @@ func TestConfigCheckWantsAFileWithAnySecretToBeItsOwners(t *testing.T) {
 
 func TestCommandsOfTasksGetNoPassword(t *testing.T) {
 	sh := filledShell(t)
-	sh.env = append(sh.env, "DATABASE_URL=sqlite:tusk.db?canary=1", "DB_PASSWORD=canary", "TUSK_OIDC_CLIENT_SECRET=canary",
-		"LISTED=yes", "TUSK_EXEC_ENV=LISTED")
+	sh.env = append(sh.env, "DATABASE_URL=sqlite:tusk.db?canary=1", "DB_PASSWORD=canary",
+		"TUSK_SERVE_OIDC_CLIENT_SECRET=canary", "LISTED=yes", "TUSK_WORK_EXEC_ENV=LISTED")
 	one := sh.enqueue("leak", "{}")
 	other := sh.enqueue("exec", `{"command":["env"]}`)
 	p := sh.start("work", "--exec", "leak=env", "--enable-exec", "--until-empty")

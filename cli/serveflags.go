@@ -44,7 +44,8 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.pushAllow, "push-allow", nil,
 		"private `host`, host:port or network that endpoints and alerts may have, without TLS, too; repeatable")
 	f.StringVar(&s.smtp, "smtp", "",
-		"`URL` of the mail server for alerts, smtp://user:password@host:587?from=tusk@example.com; better: TUSK_SMTP_FILE")
+		"`URL` of the mail server for alerts, smtp://user:password@host:587?from=tusk@example.com; better: "+
+			"TUSK_SERVE_SMTP_FILE")
 	markSecret(f, "smtp")
 	f.StringSliceVar(&s.trustProxy, "trust-proxy", nil,
 		"`address` or network of a proxy in front, whose X-Forwarded-For counts; repeatable")
@@ -52,7 +53,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
 	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")
 	f.StringVar(&s.clientSecret, "oidc-client-secret", "",
-		"`secret` of this server at the provider; better: TUSK_OIDC_CLIENT_SECRET_FILE")
+		"`secret` of this server at the provider; better: TUSK_SERVE_OIDC_CLIENT_SECRET_FILE")
 	markSecret(f, "oidc-client-secret")
 	f.StringVar(&s.redirect, "oidc-redirect-url", "", "`URL` of this server's /login/oidc/callback")
 	f.StringVar(&s.claim, "oidc-claim", "groups", "`claim` that has a person's groups")

@@ -40,7 +40,7 @@ terminal, or with --once, it prints everything once: as text, or with --json as 
 	f := c.Flags()
 	f.StringVar(&t.url, "url", "", "`URL` of a server to query instead of a database, with its --prefix if it has one")
 	f.StringVar(&t.tokenFile, "token-file", "", "`file` with an API token of the server")
-	f.StringVar(&t.token, "token", "", "API `token` of the server; better: --token-file or TUSK_TOKEN")
+	f.StringVar(&t.token, "token", "", "API `token` of the server; better: --token-file or TUSK_TOP_TOKEN")
 	markSecret(f, "token")
 	f.BoolVar(&t.insecure, "insecure-http", false,
 		"send the token to another machine without TLS: it can be read on the way")
@@ -109,7 +109,7 @@ func (app *App) topSource(
 		return nil, "", nil, err
 	}
 	if u.User != nil {
-		return nil, "", nil, usage("use --token-file or TUSK_TOKEN", "--url: a login does not belong into the URL")
+		return nil, "", nil, usage("use --token-file or TUSK_TOP_TOKEN", "--url: a login does not belong into the URL")
 	}
 	if u.Scheme == "http" && !isLoopback(u.Hostname()) && !t.insecure {
 		return nil, "", nil, usage("use https, or --insecure-http where nobody can listen",
@@ -132,7 +132,7 @@ func serverProblem(err error) error {
 	p := &Problem{Code: refused.Code, Exit: exitError, Text: err.Error(), Err: err}
 	switch refused.Status {
 	case http.StatusUnauthorized:
-		p.Exit, p.Hint = exitUsage, "make a token with tusk tokens create, and pass it by --token-file or TUSK_TOKEN"
+		p.Exit, p.Hint = exitUsage, "make a token with tusk tokens create, and pass it by --token-file or TUSK_TOP_TOKEN"
 	case http.StatusForbidden:
 		p.Exit, p.Hint = exitConflict, "use a token that sees all tenants"
 	case http.StatusNotFound:
@@ -143,7 +143,7 @@ func serverProblem(err error) error {
 	return p
 }
 
-// secret returns the token. A file named on the command line overrides TUSK_TOKEN.
+// secret returns the token. A file named on the command line overrides TUSK_TOP_TOKEN.
 func (t *topFlags) secret() (string, error) {
 	if t.tokenFile == "" {
 		return t.token, nil

@@ -251,7 +251,7 @@ func TestTopWithoutATerminalPrintsOnce(t *testing.T) {
 
 func TestTopRefusesWhatWouldTellATokenToOthers(t *testing.T) {
 	sh := filledShell(t)
-	sh.env = append(sh.env, "TUSK_TOKEN=tusk_secret_1234567890")
+	sh.env = append(sh.env, "TUSK_TOP_TOKEN=tusk_secret_1234567890")
 	sh.fails(exitUsage, "usage", []string{"without TLS", "--insecure-http"}, "top", "--url", "http://192.0.2.7:8787")
 	sh.fails(exitUsage, "usage", []string{"not a URL"}, "top", "--url", "tusk.example.com")
 	sh.fails(exitUsage, "usage", []string{"login"}, "top", "--url", "https://a:b@tusk.example.com")

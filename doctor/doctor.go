@@ -95,6 +95,7 @@ type Facts struct {
 	Queues    []tusk.Queue
 	Schedules []tusk.ScheduleInfo
 	Served    map[string]bool    // queues that have an endpoint
+	Endpoints []herald.Receiver  // those that a call has ever failed to reach
 	PutOff    []store.ErrorGroup // tasks of kinds that no worker had a handler for
 	Receivers []herald.Receiver
 	ReadErr   error
@@ -124,8 +125,8 @@ func Examine(f Facts, o Options) []Finding {
 
 // Checks returns the names of all checks.
 func Checks() []string {
-	return []string{"bloat", "clock", "connection", "connections", "disk", "health", "kinds", "leader", "pool",
-		"pooler", "pruning", "queues", "receivers", "schedules", "schema", "server", "settings", "tasks",
+	return []string{"bloat", "clock", "connection", "connections", "disk", "endpoints", "health", "kinds", "leader",
+		"pool", "pooler", "pruning", "queues", "receivers", "schedules", "schema", "server", "settings", "tasks",
 		"transactions", "versions"}
 }
 

@@ -208,6 +208,15 @@ var faults = []struct {
 			p.deliver(herald.HookState, "crm", `{"waits": "2026-01-31T12:00:00Z", "error": "it is down", "cursor": "7"}`)
 			p.change = func(f *doctor.Facts) { f.Health.Now = time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC) }
 		}},
+	{"an endpoint that is not reached", "endpoints", doctor.Warn,
+		"the endpoint of queue mail was not reached 10m ago, and has not answered since: no route", "--push-allow",
+		func(p *patient) {
+			p.healthy()
+			p.deliver(herald.EndpointState, "mail", `{"failed": "2026-01-31T12:00:00Z", "error": "no route"}`)
+			p.deliver(herald.EndpointState, "well",
+				`{"failed": "2026-01-31T12:00:00Z", "error": "no route", "arrived": "2026-01-31T12:01:00Z"}`)
+			p.change = func(f *doctor.Facts) { f.Health.Now = time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC) }
+		}},
 	{"messages that were given up", "receivers", doctor.Warn, "given up: 3 messages of the alert leader",
 		"tusk alerts show leader",
 		func(p *patient) {

@@ -72,7 +72,7 @@ func checkSchema(ctx context.Context, s store.Store) error {
 }
 
 func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
-	var problems [5]error
+	var problems [6]error
 	f.Queues, f.Workers, problems[0] = client.QueuesAndWorkers(ctx)
 	f.Schedules, problems[1] = client.Schedules(ctx)
 	served, err := client.Store().Records(ctx, store.RecordFilter{Kind: "endpoint"})
@@ -82,6 +82,7 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 	}
 	f.Receivers, problems[3] = herald.Receivers(ctx, client.Store())
 	f.PutOff, problems[4] = putOff(ctx, client)
+	f.Endpoints, problems[5] = herald.Endpoints(ctx, client.Store())
 	return errors.Join(problems[:]...)
 }
 

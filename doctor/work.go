@@ -17,7 +17,24 @@ func (f *Facts) work(o Options) []Finding {
 	found := append(f.versions(), f.queues(o)...)
 	found = append(found, f.kinds()...)
 	found = append(found, f.schedules(o)...)
+	found = append(found, f.endpoints()...)
 	return append(found, f.receivers(o)...)
+}
+
+// endpoints judges whether the latest call of each endpoint reached it.
+func (f *Facts) endpoints() (found []Finding) {
+	for _, e := range f.Endpoints {
+		if e.Fails() {
+			found = append(found, Finding{"endpoints", Warn, fmt.Sprintf(
+				"the endpoint of queue %s was not reached %s ago, and has not answered since: %s", e.Name,
+				duration.Text(max(f.now().Sub(e.Failed), 0).Round(time.Second)), e.Error),
+				"see that its URL answers, and that tusk serve --push-allow names a private host; tusk endpoints list"})
+		}
+	}
+	if found == nil {
+		found = []Finding{ok("endpoints", "%s, each reached by its latest call", words.Count(len(f.Served), "endpoint"))}
+	}
+	return few(found, "endpoint", "tusk endpoints list")
 }
 
 // receivers judges whether the receivers of alerts and hooks get their messages.

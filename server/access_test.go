@@ -105,8 +105,16 @@ func TestTenantsAndQueuesAreWalls(t *testing.T) {
 		strings.Contains(body, none) || !strings.Contains(body, mine) {
 		t.Error("the page shows what it must not")
 	}
-	do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "a.x", "tenant": "umbrella"}).problem(t, 403, "forbidden")
-	do("POST", "/api/v1/tasks", object{"kind": "k", "queue": "b", "tenant": "acme"}).problem(t, 403, "forbidden")
+	for want, task := range map[string]object{
+		"may not use the tenant umbrella":     {"kind": "k", "queue": "a.x", "tenant": "umbrella"},
+		"bound to tenants":                    {"kind": "k", "queue": "a.x"},
+		"may not use the queue b: it is not ": {"kind": "k", "queue": "b", "tenant": "acme"},
+		"may not use the queue default: ":     {"kind": "k", "tenant": "acme"},
+	} {
+		if p := do("POST", "/api/v1/tasks", task).problem(t, 403, "forbidden"); !strings.Contains(p.Detail, want) {
+			t.Errorf("%q: want %q", p.Detail, want)
+		}
+	}
 	do("POST", "/api/v1/tasks/batch", object{"tasks": []object{{"kind": "k", "queue": "a.x", "tenant": "acme"},
 		{"kind": "k", "queue": "b", "tenant": "acme"}}}).problem(t, 403, "forbidden")
 	do("POST", "/api/v1/tasks/"+mine+"/move", object{"queue": "b"}).problem(t, 403, "forbidden")

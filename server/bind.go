@@ -66,9 +66,16 @@ func paramsOf(t reflect.Type) []param {
 func (c *call) bind(in any) error {
 	v := reflect.ValueOf(in).Elem()
 	values := c.r.URL.Query()
+	var known []string
+	for _, p := range c.route.params {
+		if p.In == "query" {
+			known = append(known, p.Name)
+		}
+	}
 	for name := range values {
-		if !slices.ContainsFunc(c.route.params, func(p param) bool { return p.In == "query" && p.Name == name }) {
-			return fieldProblem(http.StatusBadRequest, "unknown_parameter", short(name), "is no parameter of this route")
+		if !slices.Contains(known, name) {
+			return fieldProblem(http.StatusBadRequest, "unknown_parameter", short(name), "%s",
+				words.Hinted("is no parameter of this route", name, known))
 		}
 	}
 	asked := c.params[operationID(*c.route)]

@@ -49,7 +49,7 @@ func (in ChangeInput) change(c *call) (tusk.Change, error) {
 			return out, err
 		}
 		if !c.who.SeesQueue(in.Queue) {
-			return out, problem(http.StatusForbidden, "forbidden", "your %s may not use that queue", c.who.Via)
+			return out, notIts(c.who, "queue", in.Queue)
 		}
 		if out.Queue = in.Queue; !in.Create {
 			if err := c.known(in.Queue, `say "create": true`); err != nil {

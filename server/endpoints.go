@@ -19,6 +19,15 @@ type Endpoint struct {
 	LastCall    time.Time `json:"last_call,omitzero"`
 	Trouble     string    `json:"trouble,omitempty" doc:"why this server pauses its calls"`
 	PausedUntil time.Time `json:"paused_until,omitzero"`
+
+	LastFailure *EndpointFailure `json:"last_failure,omitempty" doc:"of any server"`
+}
+
+// EndpointFailure is the latest call that did not reach an endpoint.
+type EndpointFailure struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+	Lasts bool      `json:"lasts" doc:"the endpoint has not answered since"`
 }
 
 // EndpointList is a list of endpoints, without their secrets.
@@ -34,10 +43,14 @@ type NewEndpoint struct {
 
 func (s *Server) viewEndpoint(e push.Endpoint) Endpoint {
 	st := s.push.Status(e.Queue)
+	var failure *EndpointFailure
+	if d := e.State; !d.Failed.IsZero() {
+		failure = &EndpointFailure{utc(d.Failed), d.Error, d.Fails()}
+	}
 	return Endpoint{Queue: e.Queue, URL: e.URL, Concurrency: e.Concurrency, Timeout: Duration(e.Timeout),
 		CreatedAt: utc(e.CreatedAt), CreatedBy: e.CreatedBy,
 		RotatedAt: utc(e.RotatedAt), Running: st.Running, LastCall: utc(st.Last), Trouble: st.Trouble,
-		PausedUntil: utc(st.PausedUntil)}
+		PausedUntil: utc(st.PausedUntil), LastFailure: failure}
 }
 
 func listEndpoints(c *call, _ struct{}) (EndpointList, error) {

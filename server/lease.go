@@ -99,8 +99,7 @@ func (c *call) mayLease(queues []string) error {
 	}
 	for _, q := range queues {
 		if !c.who.SeesQueue(q) {
-			return problem(http.StatusForbidden, "forbidden", "your %s may not work on the queue %s: it is not among its queues",
-				c.who.Via, short(q))
+			return notIts(c.who, "queue", q)
 		}
 	}
 	return nil

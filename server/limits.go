@@ -165,11 +165,15 @@ func listTurns(c *call, in byQueue) (TurnList, error) {
 	return list, err
 }
 
-// mayChangeAll fails unless the caller sees everything in the queue.
+// mayChangeAll fails unless the caller, who has named the queue, sees everything in it.
 func (c *call) mayChangeAll(queue string) error {
 	c.target = short(queue)
-	if !c.who.SeesAllOf(queue) {
-		return problem(http.StatusForbidden, "forbidden", "your %s may not change that queue", c.who.Via)
+	switch {
+	case !c.who.SeesQueue(queue):
+		return notIts(c.who, "queue", queue)
+	case !c.who.SeesAllTenants():
+		return problem(http.StatusForbidden, "forbidden", "your %s is bound to tenants, and the queue %s belongs to all",
+			c.who.Via, short(queue))
 	}
 	return nil
 }

@@ -133,8 +133,10 @@ func startPipeline(c *call, in startPipelineInput) (EnqueuedTask, error) {
 		args = p.StartAt(b.Stage, b.Input)
 	}
 	stage := args.(interface{ Options() tusk.Options }).Options() // an unknown stage is refused below
-	if err := allowed(c.who, stage.Queue, cmp.Or(b.Tenant, stage.Tenant)); err != nil {
-		return EnqueuedTask{}, err
+	if allowed(c.who, stage.Queue, cmp.Or(b.Tenant, stage.Tenant)) != nil {
+		// The error of allowed would name what the caller did not.
+		return EnqueuedTask{}, problem(http.StatusForbidden, "forbidden",
+			"your %s may not use the queue of this stage, or not for this tenant", c.who.Via)
 	}
 	o, err := TaskInput{Tenant: b.Tenant, Partition: b.Partition, Priority: b.Priority, Tags: b.Tags, Metadata: b.Metadata,
 		RunAt: b.RunAt, Delay: b.Delay,

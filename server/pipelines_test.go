@@ -121,6 +121,14 @@ func TestPipelinesThatAreRefused(t *testing.T) {
 	s.as(acme, "POST", "/api/v1/pipelines/ingest/start", object{"stage": "b"}).problem(t, 403, "forbidden")
 	elsewhere := s.tokenFor(access.Token{Name: "elsewhere", Role: access.Producer, Queues: []string{"others"}})
 	s.as(elsewhere, "POST", "/api/v1/pipelines/ingest/start", object{}).problem(t, 403, "forbidden")
+	s.do("PUT", "/api/v1/pipelines/hidden",
+		object{"stages": []object{{"name": "a", "queue": "q-4711", "tenant": "t-4711"}}}).want(t, 204, nil)
+	for _, token := range []string{acme, elsewhere} {
+		p := s.as(token, "POST", "/api/v1/pipelines/hidden/start", object{}).problem(t, 403, "forbidden")
+		if strings.Contains(p.Detail, "4711") {
+			t.Errorf("a refusal names what the caller did not: %s", p.Detail)
+		}
+	}
 	if _, err := s.client.Pipeline(t.Context(), "ingest"); err != nil || tusk.MaxStages != 100 {
 		t.Error(err)
 	}

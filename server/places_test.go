@@ -94,7 +94,10 @@ func TestWallsStandAroundThePagesOfQueuesKindsAndWorkers(t *testing.T) {
 	if a := s.as(mail, "POST", at+"/quiet", nil); a.status != 403 {
 		t.Errorf("a worker of others' queues is quiet: %d", a.status)
 	}
-	s.as(mail, "POST", "/api/v1"+at+"/quiet", nil).want(t, 403, nil)
+	if p := s.as(mail, "POST", "/api/v1"+at+"/quiet", nil).problem(t, 403, "forbidden"); strings.Contains(p.Detail,
+		"the queue ") {
+		t.Errorf("a refusal names a queue that the caller did not: %s", p.Detail)
+	}
 	for _, q := range []string{"reports", "morning", f.Running.String(), f.Running.String()[24:]} {
 		if a := s.as(mail, "GET", "/find?q="+q, nil); a.status != 200 || strings.Contains(a.body, `id="found"`) {
 			t.Errorf("finds %s: %d", q, a.status)

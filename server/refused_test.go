@@ -218,6 +218,8 @@ func TestRefusalsNameTheFieldAndTheLimit(t *testing.T) {
 		`{"kind":"a","max_attempts":1001}`:             {"max_attempts", "1 to 1000"},
 		`{"kind":"a","priority":40000}`:                {"priority", "-32768 to 32767"},
 		`{"kind":"a","priority":1.5}`:                  {"priority", "whole number"},
+		`{"kind":"a","prioriti":1}`:                    {"prioriti", "did you mean priority?"},
+		`{"kind":"a","backoff":{"shap":"linear"}}`:     {"backoff.shap", "did you mean shape?"},
 		`{"kind":"a","delay":"87601h"}`:                {"delay", "3650d"},
 	} {
 		var p server.Problem
@@ -225,5 +227,9 @@ func TestRefusalsNameTheFieldAndTheLimit(t *testing.T) {
 		if p.Field != want[0] || !strings.Contains(p.Detail, want[1]) {
 			t.Errorf("%s: %q: %s", body, p.Field, p.Detail)
 		}
+	}
+	if p := s.do("GET", "/api/v1/tasks?stat=available", nil).problem(t, 400, "unknown_parameter"); p.Field != "stat" ||
+		!strings.Contains(p.Detail, "did you mean state?") {
+		t.Errorf("%q: %s", p.Field, p.Detail)
 	}
 }

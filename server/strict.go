@@ -20,6 +20,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -353,17 +354,15 @@ func (s *scanner) field(of *shape, name string, seen map[string]bool) (*shape, e
 	}
 	inner, known := of.fields[name]
 	if !known {
-		want := "want some of " + namesOf(of.fields)
-		if len(of.fields) == 0 {
+		names := slices.Sorted(maps.Keys(of.fields))
+		want := "want some of " + strings.Join(names, ", ")
+		if len(names) == 0 {
 			want = "this takes no fields, leave the body out"
 		}
-		return nil, problem(http.StatusBadRequest, "unknown_field", "is not known here: %s", want)
+		return nil, problem(http.StatusBadRequest, "unknown_field", "is not known here: %s",
+			words.Hinted(want, name, names))
 	}
 	return inner, nil
-}
-
-func namesOf(fields map[string]*shape) string {
-	return strings.Join(slices.Sorted(maps.Keys(fields)), ", ")
 }
 
 // checkEscapes rejects \u0000 and lone surrogates, which not every database can store and which Go would replace

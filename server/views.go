@@ -301,15 +301,26 @@ func instant(t *Instant) time.Time {
 	return tusk.At(t.Time)
 }
 
-// allowed fails unless an identity may enqueue for the queue and tenant.
+// allowed fails unless an identity may enqueue for the queue and tenant, which it has named.
 func allowed(who access.Identity, queue, tenant string) error {
 	if queue == "" {
 		queue = tusk.DefaultQueue
 	}
-	if !who.Sees(queue, tenant) {
-		return problem(403, "forbidden", "your %s may not use this queue and tenant", who.Via)
+	switch {
+	case !who.SeesQueue(queue):
+		return notIts(who, "queue", queue)
+	case who.Sees(queue, tenant):
+		return nil
+	case tenant == "":
+		return problem(403, "forbidden", "your %s is bound to tenants, and the task has none: give it one", who.Via)
 	}
-	return nil
+	return notIts(who, "tenant", tenant)
+}
+
+// notIts refuses a queue or a tenant that the caller has named. The name of any other would reveal it.
+func notIts(who access.Identity, what, name string) error {
+	return problem(403, "forbidden", "your %s may not use the %s %s: it is not among its %ss", who.Via, what, short(name),
+		what)
 }
 
 func plural(n int, what string) string {

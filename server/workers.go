@@ -78,8 +78,9 @@ func (c *call) setQuiet(id tusk.ID, set func(ctx context.Context, id tusk.ID) er
 		return Worker{}, err
 	}
 	for _, q := range w.Queues {
-		if err := c.mayChangeAll(q); err != nil {
-			return Worker{}, err
+		if !c.who.SeesAllOf(q) {
+			return Worker{}, problem(http.StatusForbidden, "forbidden",
+				"your %s may not change all of the queues that this worker takes from", c.who.Via)
 		}
 	}
 	c.target = id.String()

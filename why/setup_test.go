@@ -181,6 +181,15 @@ func (b *bench) strange() tusk.ID {
 	return id
 }
 
+// later adds a task that is then rescheduled to run in three hours.
+func (b *bench) later(o tusk.Options) tusk.ID {
+	b.Helper()
+	id := b.add(o)
+	_, err := b.Edit(b.Context(), []tusk.ID{id}, tusk.Change{Op: tusk.OpReschedule, Delay: 3 * hour})
+	b.must(err)
+	return id
+}
+
 // after adds a task that runs after another.
 func (b *bench) after(first tusk.ID, policy store.OnFailure) tusk.ID {
 	b.Helper()

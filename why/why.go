@@ -6,6 +6,7 @@
 package why
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -55,7 +56,8 @@ const (
 	LimitWorker Code = "limit_worker" // each worker holds as many tasks of the queue as it may
 	Behind      Code = "behind"       // other tasks are ahead of it
 	Busy        Code = "busy"         // no worker has a free slot
-	Expired     Code = "expired"      // it will be discarded when it is claimed
+	Expired     Code = "expired"      // it can only start after its expiry, and is discarded when it is claimed
+	TooLate     Code = "too_late"     // the same for its deadline
 	Ready       Code = "ready"        // a worker is about to take it
 )
 
@@ -99,11 +101,11 @@ func Explain(f Facts) []Reason {
 		return f.running()
 	case store.Scheduled, store.Retryable:
 		if f.putOff() {
-			return append(f.blocked(), f.waiting()...)
+			return slices.Concat(f.never(), f.blocked(), f.waiting())
 		}
-		return append(f.waiting(), f.blocked()...)
+		return slices.Concat(f.never(), f.waiting(), f.blocked())
 	case store.Pending:
-		return append(f.pending(), f.blocked()...)
+		return slices.Concat(f.never(), f.pending(), f.blocked())
 	case store.Available:
 		return f.available()
 	default:
@@ -207,13 +209,32 @@ func (f *Facts) leaderless() []Reason {
 		Fix:  "tusk serve"}}
 }
 
-func (f *Facts) available() (reasons []Reason) {
+// never says that a task can only start after its expiry or its deadline.
+func (f *Facts) never() (reasons []Reason) {
 	t := &f.Task
-	if !t.ExpiresAt.IsZero() && !t.ExpiresAt.After(f.Now) {
-		reasons = append(reasons, Reason{Code: Expired, Text: say("it expired at %s: it is discarded when a worker takes it",
-			at(t.ExpiresAt)), Fix: say("tusk tasks cancel %s", t.ID)})
+	for _, end := range []struct {
+		code Code
+		what string
+		at   time.Time
+	}{{Expired, "expiry", t.ExpiresAt}, {TooLate, "deadline", t.Deadline}} {
+		switch r := (Reason{Code: end.code, Fix: say("tusk tasks cancel %s", t.ID)}); {
+		case end.at.IsZero():
+		case !end.at.After(f.Now):
+			r.Text = say("its %s was at %s: it is discarded when a worker takes it", end.what, at(end.at))
+			reasons = append(reasons, r)
+		case !end.at.After(t.RunAt):
+			r.Text = say("it can never run: its %s at %s comes before its run time, %s", end.what, at(end.at), at(t.RunAt))
+			if t.State != store.Pending {
+				r.Fix = say("tusk tasks retry %s", t.ID)
+			}
+			reasons = append(reasons, r)
+		}
 	}
-	reasons = append(reasons, f.blocked()...)
+	return reasons
+}
+
+func (f *Facts) available() (reasons []Reason) {
+	reasons = append(f.never(), f.blocked()...)
 	if len(reasons) == 0 {
 		reasons = append(reasons, f.crowded()...)
 	}

@@ -214,6 +214,17 @@ var reasons = []made{
 		b.past()
 		return id
 	}},
+	{why.TooLate, []string{"its deadline was at", "discarded when a worker"}, func(b *bench) tusk.ID {
+		id := b.add(tusk.Options{DeadlineIn: time.Millisecond})
+		b.past()
+		return id
+	}},
+	{why.Expired, []string{"can never run", "its expiry at", "tusk tasks retry"}, func(b *bench) tusk.ID {
+		return b.later(tusk.Options{Delay: hour, ExpiresIn: 2 * hour})
+	}},
+	{why.TooLate, []string{"can never run", "its deadline at", "tusk tasks retry"}, func(b *bench) tusk.ID {
+		return b.later(tusk.Options{Delay: hour, DeadlineIn: 2 * hour})
+	}},
 	{why.Ready, nil, func(b *bench) tusk.ID {
 		b.worker("k")
 		return b.add(tusk.Options{})

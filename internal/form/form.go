@@ -93,10 +93,7 @@ func Object(
 		switch {
 		case !slices.Contains(names, name):
 			text := fmt.Sprintf("unknown field %q", shown(name))
-			if hint := words.DidYouMean(name, names); hint != "" {
-				text += "; " + hint
-			}
-			return &Error{Code: "unknown_field", Text: text}
+			return &Error{Code: "unknown_field", Text: words.Hinted(text, name, names)}
 		case seen[name]:
 			return &Error{Code: "duplicate_field", Text: "the field " + name + " comes twice"}
 		case string(raw) == "null" && !keeps(name):

@@ -29,7 +29,7 @@ type Attempt struct {
 
 	mu      sync.Mutex
 	ctx     context.Context         // nil until the handler runs; the claim's context until the handler uses its own
-	cancel  context.CancelCauseFunc // nil while ctx is the claim's
+	cancel  context.CancelCauseFunc // ends ctx, or a wait before it; nil while ctx is the claim's
 	stopped error                   // why it was stopped
 	over    bool                    // it has ended
 	// forsaken is set if its handler was abandoned and is still running.
@@ -39,6 +39,7 @@ type Attempt struct {
 	begun    time.Duration // after the claim
 	said     *said         // nil if its handler recorded nothing
 	watch    *watch        // nil if nothing limits it
+	waitsFor string        // what its handler waits for, see WaitsFor
 
 	goroutine uint64 // in which its handler runs
 	call      *Call  // shared with other attempts; nil if it is alone
@@ -104,8 +105,17 @@ func (a *Attempt) stop(cause error) {
 func (a *Attempt) stopWaiting(cause error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.ctx == nil && a.stopped == nil {
-		a.stopped = cause
+	if a.ctx == nil {
+		a.stop(cause)
+	}
+}
+
+// onStop sets what a stop calls before the handler has begun. Nil means nothing.
+func (a *Attempt) onStop(cancel context.CancelCauseFunc) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cancel = cancel; cancel != nil && a.stopped != nil {
+		cancel(a.stopped)
 	}
 }
 

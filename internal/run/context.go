@@ -33,9 +33,15 @@ func (c *handlerContext) Done() <-chan struct{} { return c.real().Done() }
 // Err implements context.Context.
 func (c *handlerContext) Err() error { return c.real().Err() }
 
+// attemptKey is the key under which a handler's context has its attempt.
+type attemptKey struct{}
+
 // Value implements context.Context. While nothing has ended the context, its values, and any cause
 // of an end, are those of the claim's context, so the real context is not needed.
 func (c *handlerContext) Value(key any) any {
+	if key == (attemptKey{}) {
+		return (*Attempt)(c)
+	}
 	c.mu.Lock()
 	ctx, live := c.ctx, c.stopped == nil && !c.over
 	c.mu.Unlock()

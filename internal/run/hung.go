@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -267,11 +268,24 @@ type stacks struct {
 // mostStacks limits the memory for a dump, in bytes.
 const mostStacks = 8 << 20
 
-// of returns the stack of the goroutine that runs an attempt's handler.
+// WaitsFor notes what the handler that got a context, or a context derived from it, waits for from now on, such as a
+// process. If the handler hangs, that is reported instead of its stack.
+func WaitsFor(ctx context.Context, what string) {
+	if a, ok := ctx.Value(attemptKey{}).(*Attempt); ok {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.waitsFor = what
+	}
+}
+
+// of returns the stack of the goroutine that runs an attempt's handler, or what the handler waits for.
 func (s *stacks) of(a *Attempt) string {
 	a.mu.Lock()
-	id, since := a.call.runsIn(a.goroutine), a.watch.told
+	id, since, waitsFor := a.call.runsIn(a.goroutine), a.watch.told, a.waitsFor
 	a.mu.Unlock()
+	if waitsFor != "" {
+		return waitsFor
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.dump == nil || s.at.Before(since) || time.Since(s.at) > time.Second {

@@ -353,25 +353,39 @@ func TestAttemptsThatRunAloneBeginOneAfterTheOtherAndHoldUpNoOthers(t *testing.T
 	})
 }
 
-func TestAnAttemptThatWaitsToRunAloneIsRefusedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		began := time.Now()
-		got := through(2, 2, 0, func(context.Context, *Attempt) error { time.Sleep(time.Second); return nil },
-			func(s *Slots) {
-				synctest.Wait()
-				s.Refuse(errPlanned)
-			}, func(*Attempt) bool { return true })
-		refused := 0
-		for _, r := range got {
-			if errors.Is(r.Err, errPlanned) {
-				refused++
-				if d := r.Ended.Sub(began); d != 0 {
-					t.Errorf("refused after %v", d)
+func TestAnAttemptThatWaitsToRunAloneIsStoppedAtOnce(t *testing.T) {
+	for how, stop := range map[string]func(s *Slots){
+		"refused": func(s *Slots) { s.Refuse(errPlanned) },
+		"cancelled": func(s *Slots) {
+			for _, a := range s.All() {
+				s.Cancel(a, errPlanned)
+			}
+		},
+		"without its lease": func(s *Slots) {
+			for _, a := range s.All() {
+				a.Stop(errPlanned)
+			}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			got := through(2, 2, 0, func(context.Context, *Attempt) error { time.Sleep(time.Second); return nil },
+				func(s *Slots) {
+					synctest.Wait()
+					stop(s)
+				}, func(*Attempt) bool { return true })
+			stopped := 0
+			for _, r := range got {
+				if errors.Is(r.Err, errPlanned) {
+					stopped++
+					if d := r.Ended.Sub(began); d != 0 {
+						t.Errorf("%s: ended after %v", how, d)
+					}
 				}
 			}
-		}
-		if refused != 1 {
-			t.Errorf("%d attempts were refused, want the one that waited", refused)
-		}
-	})
+			if stopped != 1 {
+				t.Errorf("%s: %d attempts were stopped, want the one that waited", how, stopped)
+			}
+		})
+	}
 }

@@ -50,8 +50,6 @@ type Slots struct {
 
 	ctx    context.Context // the context given to Start
 	alone  gate.Gate       // held by the attempt for which Alone is true
-	waits  context.Context // ends when no attempt may begin any more
-	refuse context.CancelFunc
 	hung   atomic.Int64
 	stacks stacks
 
@@ -86,7 +84,6 @@ func NewSlots(capacity int) *Slots {
 // Start starts n slots. The context is the parent of every handler's context.
 func (s *Slots) Start(ctx context.Context, n int) {
 	s.ctx = ctx
-	s.waits, s.refuse = context.WithCancel(ctx)
 	for range n {
 		s.slots.Add(1)
 		go s.slot()
@@ -123,7 +120,6 @@ func (s *Slots) Refuse(cause error) {
 	s.mu.Lock()
 	s.refused = cause
 	s.mu.Unlock()
-	s.refuse()
 	for _, a := range s.All() {
 		a.stopWaiting(cause)
 	}
@@ -232,7 +228,7 @@ func (s *Slots) slot() {
 
 // attempt runs one attempt. It reports whether the attempt was abandoned before its handler returned.
 func (s *Slots) attempt(a *Attempt) (forsaken bool) {
-	if s.Alone != nil && s.Alone(a) && s.awaitAlone() {
+	if s.Alone != nil && s.Alone(a) && s.awaitAlone(a) {
 		defer s.alone.Leave()
 	}
 	s.running.Add(1)
@@ -263,10 +259,13 @@ func (s *Slots) attempt(a *Attempt) (forsaken bool) {
 // alonePatience is how long an attempt waits for another one that runs alone. It is short, because it occupies a slot.
 const alonePatience = 10 * time.Second
 
-// awaitAlone waits until no other attempt runs alone. It reports false if that takes too long.
-func (s *Slots) awaitAlone() bool {
-	ctx, cancel := context.WithTimeout(s.waits, alonePatience)
+// awaitAlone waits until no other attempt runs alone. It reports false if that takes too long, or if the attempt is
+// stopped before it begins.
+func (s *Slots) awaitAlone(a *Attempt) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, alonePatience)
 	defer cancel()
+	a.onStop(func(error) { cancel() })
+	defer a.onStop(nil)
 	return s.alone.Enter(ctx) == nil
 }
 

@@ -41,6 +41,14 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
+// Hinted adds the hint for a misspelt word to a text.
+func Hinted(text, word string, candidates []string) string {
+	if hint := DidYouMean(word, candidates); hint != "" {
+		return text + "; " + hint
+	}
+	return text
+}
+
 // DidYouMean returns a hint for a misspelt word, or "" if no candidate is near.
 func DidYouMean(word string, candidates []string) string {
 	if found := Nearest(word, candidates); found != "" {

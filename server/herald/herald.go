@@ -20,7 +20,8 @@ import (
 
 const recordKind = "herald"
 
-// Delivery is the delivery status of an alert or a hook. It is part of its stored state.
+// Delivery is the delivery status of an alert, a hook or an endpoint. It is part of its stored state. That of an
+// endpoint has only Failed, Error, and when it answered again, and exists only after a failure.
 type Delivery struct {
 	Arrived time.Time `json:"arrived,omitzero"` // when a message was last delivered
 	Waits   time.Time `json:"waits,omitzero"`   // since when the first undelivered message waits; zero if none waits
@@ -29,43 +30,57 @@ type Delivery struct {
 	Error   string    `json:"error,omitempty"`  // why it failed
 }
 
+// Fails reports whether nothing was delivered since a delivery failed.
+func (d Delivery) Fails() bool { return d.Failed.After(d.Arrived) }
+
 // Kinds of the records that store delivery states.
 const (
-	AlertState = "alert_state"
-	HookState  = "hook_state"
+	AlertState    = "alert_state"
+	HookState     = "hook_state"
+	EndpointState = "endpoint_state"
 )
 
-// Receiver is an alert or a hook, and the delivery status of its messages.
+// Receiver is an alert, a hook or an endpoint, and the delivery status of its messages.
 type Receiver struct {
-	Kind, Name string // Kind is alert or hook
+	Kind, Name string // Kind is alert, hook or endpoint; an endpoint is named after its queue
 	Delivery
 }
 
-// Receivers returns all receivers, by kind and name. It leaves out states whose alert or hook was removed.
-func Receivers(ctx context.Context, s store.Recorder) (all []Receiver, err error) {
-	for _, of := range []struct{ kind, record string }{{"alert", AlertState}, {"hook", HookState}} {
-		records, err := s.Records(ctx, store.RecordFilter{Kind: of.record})
-		if err != nil {
-			return nil, fmt.Errorf("receivers: %w", err)
-		}
-		owners, err := s.Records(ctx, store.RecordFilter{Kind: of.kind})
-		if err != nil {
-			return nil, fmt.Errorf("receivers: %w", err)
-		}
-		for _, r := range records {
-			if !slices.ContainsFunc(owners, func(o store.Record) bool { return o.Name == r.Name }) {
-				continue
-			}
-			one := Receiver{Kind: of.kind, Name: r.Name}
-			if err := json.Unmarshal(r.Body, &one.Delivery); err != nil {
-				return nil, fmt.Errorf("receivers: %s %s: %w", of.kind, r.Name, err)
-			}
-			all = append(all, one)
-		}
+// Receivers returns the alerts and hooks, by kind and name. It leaves out states whose alert or hook was removed.
+func Receivers(ctx context.Context, s store.Recorder) ([]Receiver, error) {
+	alerts, err := receivers(ctx, s, "alert", AlertState)
+	if err != nil {
+		return nil, err
 	}
-	slices.SortFunc(all, func(a, b Receiver) int {
-		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
-	})
+	hooks, err := receivers(ctx, s, "hook", HookState)
+	return append(alerts, hooks...), err
+}
+
+// Endpoints returns the endpoints that a call has ever failed to reach, by queue.
+func Endpoints(ctx context.Context, s store.Recorder) ([]Receiver, error) {
+	return receivers(ctx, s, "endpoint", EndpointState)
+}
+
+func receivers(ctx context.Context, s store.Recorder, kind, state string) (all []Receiver, err error) {
+	records, err := s.Records(ctx, store.RecordFilter{Kind: state})
+	if err != nil {
+		return nil, fmt.Errorf("receivers: %w", err)
+	}
+	owners, err := s.Records(ctx, store.RecordFilter{Kind: kind})
+	if err != nil {
+		return nil, fmt.Errorf("receivers: %w", err)
+	}
+	for _, r := range records {
+		if !slices.ContainsFunc(owners, func(o store.Record) bool { return o.Name == r.Name }) {
+			continue
+		}
+		one := Receiver{Kind: kind, Name: r.Name}
+		if err := json.Unmarshal(r.Body, &one.Delivery); err != nil {
+			return nil, fmt.Errorf("receivers: %s %s: %w", kind, r.Name, err)
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b Receiver) int { return cmp.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

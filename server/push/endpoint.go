@@ -13,6 +13,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/reach"
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/shelf"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -47,6 +48,8 @@ type Endpoint struct {
 	CreatedAt   time.Time     `json:"created_at"`
 	CreatedBy   string        `json:"created_by"`
 	RotatedAt   time.Time     `json:"rotated_at,omitzero"`
+
+	State herald.Delivery `json:"-"` // of all servers; stored by itself
 }
 
 // document is an endpoint in its stored form.
@@ -94,9 +97,14 @@ func NewBook(s store.Recorder, ring *tusk.KeyRing, allow ...string) (*Book, erro
 // List returns the endpoints by queue.
 func (b *Book) List(ctx context.Context) ([]Endpoint, error) {
 	docs, err := b.documents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	states, err := shelf.All[herald.Delivery](ctx, b.store, stateKind)
 	endpoints := make([]Endpoint, len(docs))
 	for i, d := range docs {
 		endpoints[i] = d.Endpoint
+		endpoints[i].State = states[d.Queue]
 	}
 	return endpoints, err
 }
@@ -159,12 +167,16 @@ func (b *Book) Rotate(ctx context.Context, queue string) (text string, err error
 // Remove deletes the endpoint of a queue. Calls in progress have a moment to end; then their tasks go back to the
 // queue.
 func (b *Book) Remove(ctx context.Context, queue string) error {
-	return b.change(ctx, queue, func(_ *document, exists bool) (bool, error) {
+	err := b.change(ctx, queue, func(_ *document, exists bool) (bool, error) {
 		if !exists {
 			return false, ErrNotFound
 		}
 		return false, nil
 	})
+	if err == nil {
+		err = shelf.Remove(ctx, b.store, stateKind, queue)
+	}
+	return err
 }
 
 // complete fills in defaults and rejects an invalid endpoint.

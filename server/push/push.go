@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/server/shelf"
 )
 
@@ -131,6 +132,10 @@ type sender struct {
 	failures  int                // consecutive calls that did not reach the endpoint
 	until     time.Time          // when it may be called again
 	trouble   string
+	state     herald.Delivery // as far as this process knows
+	news      bool            // state is not stored
+
+	noting sync.Mutex // held while state is stored
 }
 
 func (s *sender) become(d document) {
@@ -238,6 +243,9 @@ func (s *sender) heard(pause time.Duration, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last, s.failures, s.trouble = time.Now(), 0, ""
+	if s.state.Arrived.IsZero() || s.state.Fails() { // the first answer ends the failure of a process before this one
+		s.state.Arrived, s.news = s.last.UTC(), true
+	}
 	if pause > 0 {
 		s.until, s.trouble = time.Now().Add(pause), why
 		s.stopClaim()
@@ -257,6 +265,7 @@ func (s *sender) unheard(why string) {
 	pause := min(s.firstPause<<min(s.failures, 10), lastPause)
 	s.until = now.Add(pause)
 	s.failures++
+	s.state, s.news = herald.Delivery{Failed: now.UTC(), Error: cutError(why)}, true
 	s.log.Warn("push: the endpoint is not reached, calls to it pause",
 		"queue", s.endpoint.Queue, "error", why, "pause", pause)
 	s.stopClaim()

@@ -85,6 +85,7 @@ func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
 		s.beat(ctx, l.Receipt, end)
 	}()
 	output, err := s.call(ctx, d, l)
+	s.note(hard)
 	end(nil)
 	<-beating
 	switch cause := context.Cause(ctx); {
