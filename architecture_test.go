@@ -23,6 +23,7 @@ var mayImport = map[string][]string{
 	"archive/rerun":      {"", "store", "archive", "internal/bulk"},
 	"store":              {},
 	"store/storetest":    {"store", "store/memory"},
+	"store/enginetest":   {"store", "internal/cbfake"},
 	"store/memory":       {"store", "store/rules", "internal/bell"},
 	"store/rules":        {"store"},
 	"store/migrate":      {"store"},

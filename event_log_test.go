@@ -1,39 +1,19 @@
 package tusk_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// lines is a log that a worker writes and a test reads.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 func TestAFailureIsLoggedOnce(t *testing.T) {
-	var log lines
+	var log lockedText
 	client, err := tusk.NewClient(memory.New(), &tusk.ClientConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)

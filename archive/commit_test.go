@@ -21,6 +21,26 @@ func draft(t *testing.T, r *Runner, note *Note, m *Manifest) {
 	}
 }
 
+// filled takes a runner as far as a batch with all tasks that are due, whose manifest is written.
+func filled(t *testing.T, r *Runner) (*Note, store.Due) {
+	t.Helper()
+	time.Sleep(time.Millisecond) // their retention ends
+	batch := storetest.NewID()
+	note := &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
+	if err := r.write(t.Context(), note); err != nil {
+		t.Fatal(err)
+	}
+	keep, _ := r.o.Keep(t.Context())
+	page, err := r.engine.Due(t.Context(), keep, "", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.fill(t.Context(), note, keep, page); err != nil {
+		t.Fatal(err)
+	}
+	return note, page
+}
+
 // once fails the test unless each task is in the archive exactly once.
 func once(t *testing.T, when string, times map[string]int, ids []store.ID) {
 	t.Helper()
@@ -41,10 +61,7 @@ func TestWhatAnotherProcessHasArchivedIsNotArchivedAgain(t *testing.T) {
 	b, _ := place(t)
 	ids := run(t, s, storetest.NewID(), 50, "q")
 	time.Sleep(time.Millisecond)
-	awake, err := NewRunner(optionsFor(s, b, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	awake := keeper(t, s, b)
 	drain(t, awake) // so that the archive has an owner
 	ids = append(ids, run(t, s, storetest.NewID(), 50, "q")...)
 	time.Sleep(time.Millisecond)
@@ -71,14 +88,7 @@ func TestWhatAnotherProcessHasArchivedIsNotArchivedAgain(t *testing.T) {
 func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 	s, worker := memory.New(), storetest.NewID()
 	b, _ := place(t)
-	start := func() *Runner {
-		r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.due = time.Now().Add(time.Hour)
-		return r
-	}
+	start := func() *Runner { return unhurried(t, s, b) }
 	ids := batches(t, s, start(), mergeFiles)
 	var late []*Manifest
 	arrive := func(when string) {
@@ -95,26 +105,13 @@ func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 	}
 
 	ids = append(ids, run(t, s, worker, 50, "mail")...)
-	time.Sleep(time.Millisecond)
 	r := start()
-	batch := storetest.NewID()
-	note := &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
-	if err := r.write(t.Context(), note); err != nil {
-		t.Fatal(err)
-	}
-	keep, _ := r.o.Keep(t.Context())
-	page, err := r.engine.Due(t.Context(), keep, "", 100)
+	note, _ := filled(t, r)
+	open, err := readManifest(t.Context(), b, manifestPath(note.Batch))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.fill(t.Context(), note, keep, page); err != nil {
-		t.Fatal(err)
-	}
-	open, err := readManifest(t.Context(), b, manifestPath(batch))
-	if err != nil {
-		t.Fatal(err)
-	}
-	note.Written, note.Drafts = false, []store.ID{batch} // the process paused before that was noted
+	note.Written, note.Drafts = false, []store.ID{note.Batch} // the process paused before that was noted
 	if err := r.write(t.Context(), note); err != nil {
 		t.Fatal(err)
 	}
@@ -122,20 +119,9 @@ func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 	arrive("the manifest of a new batch")
 
 	ids = append(ids, run(t, s, worker, 50, "mail")...)
-	time.Sleep(time.Millisecond)
 	r = start()
-	batch = storetest.NewID()
-	note = &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
-	if err := r.write(t.Context(), note); err != nil {
-		t.Fatal(err)
-	}
-	if page, err = r.engine.Due(t.Context(), keep, "", 100); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.fill(t.Context(), note, keep, page); err != nil {
-		t.Fatal(err)
-	}
-	if open, err = readManifest(t.Context(), b, manifestPath(batch)); err != nil {
+	note, _ = filled(t, r)
+	if open, err = readManifest(t.Context(), b, manifestPath(note.Batch)); err != nil {
 		t.Fatal(err)
 	}
 	closed := &Manifest{Files: open.Files}
@@ -145,25 +131,7 @@ func TestAManifestThatArrivesLateDoesNotCount(t *testing.T) {
 	arrive("the manifest that closes a batch")
 
 	r = start()
-	note, now, err := r.take(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	manifests, err := r.shelf.Manifests(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	groups, _ := mergeable(manifests, now)
-	f, err := r.mergeGroup(t.Context(), note, groups[0], 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	large, merged := &Manifest{Files: []File{f}}, map[string]bool{}
-	for _, f := range groups[0] {
-		merged[f.Path] = true
-		note.Paths = append(note.Paths, f.Path)
-	}
-	large.replace(manifests, merged)
+	note, large, _ := mergeFirst(t, r)
 	draft(t, r, note, large)
 	late = append(late, large)
 	arrive("the manifest of a merge")
@@ -183,27 +151,11 @@ func TestABatchWhoseNoteWasLostIsSettled(t *testing.T) {
 		s, worker := memory.New(), storetest.NewID()
 		b, _ := place(t)
 		ids := run(t, s, worker, 50, "q")
-		time.Sleep(time.Millisecond)
-		r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		batch := storetest.NewID()
-		note := &Note{Holder: r.o.ID, Batch: batch, Drafts: []store.ID{batch}}
+		r := keeper(t, s, b)
 		if err := r.own(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.write(t.Context(), note); err != nil {
-			t.Fatal(err)
-		}
-		keep, _ := r.o.Keep(t.Context())
-		page, err := r.engine.Due(t.Context(), keep, "", 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.fill(t.Context(), note, keep, page); err != nil {
-			t.Fatal(err)
-		}
+		_, page := filled(t, r)
 		if err := r.clear(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -212,14 +164,12 @@ func TestABatchWhoseNoteWasLostIsSettled(t *testing.T) {
 				t.Fatal(back, err)
 			}
 		}
-		next, err := NewRunner(optionsFor(s, b, t.TempDir()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		next := keeper(t, s, b)
 		for range 3 {
 			drain(t, next)
 		}
 		once(t, fmt.Sprint("gone: ", gone), archived(t, b), ids)
+		keep, _ := r.o.Keep(t.Context())
 		if left, err := next.engine.Due(t.Context(), keep, "", 100); err != nil || len(left.Tasks) > 0 {
 			t.Errorf("gone: %v: %d tasks are left in the database, %v", gone, len(left.Tasks), err)
 		}

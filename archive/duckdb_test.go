@@ -47,10 +47,7 @@ func TestAnotherReaderRunsTheQueriesOfTheDocs(t *testing.T) {
 	b, dir := place(t)
 	run(t, s, worker, 30, "mail")
 	fail(t, s, worker)
-	r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := keeper(t, s, b)
 	drain(t, r)
 	// Python gets the columns with DuckDB's types.
 	script := `

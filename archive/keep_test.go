@@ -14,11 +14,18 @@ import (
 // keeper returns a Runner that changes an archive.
 func keeper(t testing.TB, s store.Store, b *blob.Bucket) *Runner {
 	t.Helper()
-	o := optionsFor(s, b, t.TempDir())
-	r, err := NewRunner(o)
+	r, err := NewRunner(optionsFor(s, b, t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r
+}
+
+// unhurried is a keeper whose chores are due in an hour.
+func unhurried(t testing.TB, s store.Store, b *blob.Bucket) *Runner {
+	t.Helper()
+	r := keeper(t, s, b)
+	r.due = time.Now().Add(time.Hour)
 	return r
 }
 

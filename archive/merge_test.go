@@ -33,11 +33,7 @@ func batches(t *testing.T, s store.Store, r *Runner, n int) (ids []store.ID) {
 func TestSmallFilesAreMergedAndTheirTasksAreThereOnce(t *testing.T) {
 	s := memory.New()
 	b, dir := place(t)
-	r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.due = time.Now().Add(time.Hour)
+	r := unhurried(t, s, b)
 	ids := batches(t, s, r, mergeFiles+2)
 	if files := parquetFiles(t, dir); len(files) < 2*mergeFiles {
 		t.Fatalf("%d files before the merge: too few for this test", len(files))
@@ -72,6 +68,31 @@ func TestSmallFilesAreMergedAndTheirTasksAreThereOnce(t *testing.T) {
 	}
 }
 
+// mergeFirst merges the first group of small files, and returns the manifest for that and the number of groups.
+func mergeFirst(t *testing.T, r *Runner) (*Note, *Manifest, int) {
+	t.Helper()
+	note, now, err := r.take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifests, err := r.shelf.Manifests(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, _ := mergeable(manifests, now)
+	f, err := r.mergeGroup(t.Context(), note, groups[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, merged := &Manifest{Files: []File{f}}, map[string]bool{}
+	for _, f := range groups[0] {
+		merged[f.Path] = true
+		note.Paths = append(note.Paths, f.Path)
+	}
+	m.replace(manifests, merged)
+	return note, m, len(groups)
+}
+
 // A merge that ends at any point leaves each task in the archive once. The process that continues
 // from its note leaves no file that no manifest lists.
 func TestAMergeThatDiesIsEndedOrTakenBack(t *testing.T) {
@@ -85,28 +106,10 @@ func TestAMergeThatDiesIsEndedOrTakenBack(t *testing.T) {
 	r.due = time.Now().Add(time.Hour)
 	ids, left := batches(t, s, r, mergeFiles), 2
 	for _, end := range []string{"before the manifest", "before that is noted", "committed"} {
-		note, now, err := r.take(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		note, m, groups := mergeFirst(t, r)
+		if groups != left {
+			t.Fatalf("%d groups of files are to be merged, want %d", groups, left)
 		}
-		manifests, err := r.shelf.Manifests(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		groups, _ := mergeable(manifests, now)
-		if len(groups) != left {
-			t.Fatalf("%d groups of files are to be merged, want %d", len(groups), left)
-		}
-		f, err := r.mergeGroup(t.Context(), note, groups[0], 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, merged := &Manifest{Files: []File{f}}, map[string]bool{}
-		for _, f := range groups[0] {
-			merged[f.Path] = true
-			note.Paths = append(note.Paths, f.Path)
-		}
-		m.replace(manifests, merged)
 		switch end {
 		case "before that is noted":
 			draft(t, r, note, m)

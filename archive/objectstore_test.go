@@ -28,10 +28,7 @@ func killedWhileItTakesAnArchive(t *testing.T, server *placetest.Server) {
 	}
 	defer b.Close()
 	s, worker := memory.New(), storetest.NewID()
-	r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := keeper(t, s, b)
 	stopped, stop := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)

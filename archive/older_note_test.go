@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
@@ -29,14 +28,7 @@ func (n *noting) PutRecord(ctx context.Context, put store.PutRecord) (int64, []s
 func TestAnOlderNoteThatComesBackChangesNothing(t *testing.T) {
 	s := &noting{Store: memory.New()}
 	b, _ := place(t)
-	start := func() *Runner {
-		r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.due = time.Now().Add(time.Hour)
-		return r
-	}
+	start := func() *Runner { return unhurried(t, s, b) }
 	r := start()
 	ids := batches(t, s, r, mergeFiles)
 	if _, err := r.merge(t.Context()); err != nil {

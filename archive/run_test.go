@@ -149,10 +149,7 @@ func TestFinishedTasksMoveIntoTheArchiveAndAreFoundThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := keeper(t, s, b)
 	drain(t, r)
 	if left, err := s.List(t.Context(), store.Filter{}); err != nil || len(left) != 0 {
 		t.Errorf("%d tasks are left in the database: %v", len(left), err)
@@ -235,10 +232,7 @@ func TestAPlaceThatCannotBeReachedKeepsHistoryInTheDatabaseUntilItCan(t *testing
 	s, worker := memory.New(), storetest.NewID()
 	b, dir := place(t)
 	ids := run(t, s, worker, 50, "q")
-	r, err := NewRunner(optionsFor(s, b, t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := keeper(t, s, b)
 	away := dir + "-away"
 	// The archive is now a file instead of a folder.
 	if err := errors.Join(os.Rename(dir, away), os.WriteFile(dir, nil, 0o600)); err != nil {

@@ -309,7 +309,7 @@ func (app *App) archiver(
 		return nil, nil, usage("", "--archive: %v", err)
 	}
 	r, err = archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID,
-		Keep: leader.Archivable, Log: app.Log})
+		Keep: leader.Archivable, Log: app.Log, Patience: app.patience})
 	if err != nil {
 		return nil, nil, errors.Join(usage("", "--archive: %v", err), bucket.Close())
 	}

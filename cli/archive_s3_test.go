@@ -16,6 +16,7 @@ import (
 func TestTasksAreRestoredFromS3(t *testing.T) {
 	objects := placetest.Start(t, placetest.S3)
 	sh, place := newShell(t), objects.URL("restored")
+	sh.env = append(sh.env, playPatience+"=3s")
 	sh.must("migrate", "up")
 	const tasks = 3000 // restoring a third of them takes several transactions
 	var lines strings.Builder
@@ -69,7 +70,6 @@ func TestTasksAreRestoredFromS3(t *testing.T) {
 		}
 		objects.Hold(false)
 		server = serve()
-		time.Sleep(time.Minute) // for this long, nobody else continues what the process was doing
 	})
 	restored("cure", func(string) {
 		objects.Kill()

@@ -13,14 +13,14 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/enginetest"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // databases creates an empty database for each engine of the command.
 var databases = map[string]func(t *testing.T) string{
 	"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tusk.db") },
-	"postgres": func(t *testing.T) string { return pgtest.DSN(t) },
+	"postgres": func(t *testing.T) string { return enginetest.PostgresDSN(t) },
 	"mysql":    func(t *testing.T) string { return mysqltest.Database(t) },
 	"couchbase": func(t *testing.T) string {
 		fake, err := cbfake.Start(1)

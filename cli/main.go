@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,6 +33,8 @@ type App struct {
 	terminal bool // Out is a terminal: tables, colour
 	watched  bool // Err is a terminal: progress bars
 	asked    bool // In is a terminal: questions may be asked
+	// patience is how long another archiving process may be silent before this one takes over; 0 means the default.
+	patience time.Duration
 
 	flags      globalFlags
 	config     *config

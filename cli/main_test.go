@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -17,7 +18,9 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(playTusk) != "" {
-		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+		app := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
+		app.patience, _ = time.ParseDuration(os.Getenv(playPatience)) // 0 if not set
+		os.Exit(app.main(os.Args[1:]))
 	}
 	if target := os.Getenv(playHostile); target != "" {
 		hostileMain(target)

@@ -14,6 +14,9 @@ import (
 // playTusk is set in the environment of a test binary that acts as the command.
 const playTusk = "PLAY_TUSK"
 
+// playPatience is how long such a command leaves an archive to another process that is silent. The default is a minute.
+const playPatience = "PLAY_PATIENCE"
+
 // process is the command in its own process.
 type process struct {
 	t   *testing.T

@@ -2,6 +2,7 @@ package cron_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sort"
 	"strings"
@@ -27,14 +28,23 @@ func (e *expression) String() string {
 	return strings.Join([]string{e.minute.text, e.hour.text, e.dom.text, e.month.text, e.dow.text}, " ")
 }
 
-func (e *expression) matches(month, day, weekday, hour, minute int) bool {
-	if !e.minute.set[minute] || !e.hour.set[hour] || !e.month.set[month] {
+// reading is what a clock on the wall shows.
+type reading struct{ month, day, weekday, hour, minute int }
+
+// read returns what the clock shows in a minute, which is numbered like the minute of UTC that reads the same.
+func read(minute int64) reading {
+	t := time.Unix(minute*60, 0).UTC()
+	return reading{int(t.Month()), t.Day(), int(t.Weekday()), t.Hour(), t.Minute()}
+}
+
+func (e *expression) matches(r reading) bool {
+	if !e.minute.set[r.minute] || !e.hour.set[r.hour] || !e.month.set[r.month] {
 		return false
 	}
 	if e.dom.any || e.dow.any {
-		return e.dom.set[day] && e.dow.set[weekday]
+		return e.dom.set[r.day] && e.dow.set[r.weekday]
 	}
-	return e.dom.set[day] || e.dow.set[weekday]
+	return e.dom.set[r.day] || e.dow.set[r.weekday]
 }
 
 func randomExpression(r *rand.Rand) *expression {
@@ -163,32 +173,30 @@ func compareAround(t *testing.T, loc *time.Location, transition time.Time, r *ra
 	}
 	ticks := make([][]time.Time, len(exprs))
 
-	// A wall clock minute is represented by the UTC time that reads the same.
-	seen := map[time.Time]bool{}
-	var last time.Time
+	seen := map[int64]bool{} // by the clock on the wall
+	last := int64(math.MaxInt64)
 	for instant := begin.Add(-30 * time.Hour); instant.Before(end); instant = instant.Add(time.Minute) {
-		local := instant.In(loc)
-		wall := time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), 0, 0, time.UTC)
+		_, offset := instant.In(loc).Zone()
+		wall := (instant.Unix() + int64(offset)) / 60
 		repeated := seen[wall]
 		seen[wall] = true
-		var skipped []time.Time
-		if !last.IsZero() {
-			for minute := last.Add(time.Minute); minute.Before(wall); minute = minute.Add(time.Minute) {
-				if !seen[minute] {
-					skipped = append(skipped, minute)
-				}
+		var skipped []reading
+		for minute := last + 1; last < wall && minute < wall; minute++ {
+			if !seen[minute] {
+				skipped = append(skipped, read(minute))
 			}
 		}
 		last = wall
 		if instant.Before(begin) {
 			continue
 		}
+		now := read(wall)
 		for i, e := range exprs {
-			fires := matchesWall(e, wall)
+			fires := e.matches(now)
 			if !e.hour.wild {
 				fires = fires && !repeated
 				for _, minute := range skipped {
-					fires = fires || matchesWall(e, minute)
+					fires = fires || e.matches(minute)
 				}
 			}
 			if fires {
@@ -207,10 +215,6 @@ func compareAround(t *testing.T, loc *time.Location, transition time.Time, r *ra
 		}
 	}
 	return compared
-}
-
-func matchesWall(e *expression, wall time.Time) bool {
-	return e.matches(int(wall.Month()), wall.Day(), int(wall.Weekday()), wall.Hour(), wall.Minute())
 }
 
 // compareTicks compares a schedule with all its ticks in [begin, end).

@@ -22,6 +22,7 @@ import (
 	"github.com/tuskqueue/tusk/internal/tend"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/enginetest"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -29,7 +30,7 @@ import (
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
+func TestMain(m *testing.M) { enginetest.Main(m) }
 
 type database interface {
 	store.Store
@@ -109,10 +110,10 @@ func (p *patient) putOff(queue string) {
 	p.must(err)
 }
 
-func (p *patient) postgres(settings ...string) *patient {
+func (p *patient) postgres(dsn string) *patient {
 	p.Helper()
-	p.dsn = pgtest.DSN(p, settings...)
-	s, err := postgres.Open(p.Context(), p.dsn)
+	p.dsn = dsn
+	s, err := postgres.Open(p.Context(), dsn)
 	p.open(s, err)
 	return p
 }
@@ -120,8 +121,7 @@ func (p *patient) postgres(settings ...string) *patient {
 // healthy is a PostgreSQL database without problems.
 func (p *patient) healthy(settings ...string) *patient {
 	p.Helper()
-	p.postgres(settings...).migrate(-1)
-	p.lead()
+	p.postgres(enginetest.PostgresDSN(p, settings...)).lead()
 	return p
 }
 
@@ -157,9 +157,11 @@ var faults = []struct {
 	text, fix   string
 	make        func(p *patient)
 }{
-	{"no schema", "schema", doctor.Critical, "no Tusk schema", "tusk migrate up", func(p *patient) { p.postgres() }},
+	{"no schema", "schema", doctor.Critical, "no Tusk schema", "tusk migrate up", func(p *patient) {
+		p.postgres(pgtest.DSN(p))
+	}},
 	{"an old schema", "schema", doctor.Critical, "older", "tusk migrate up", func(p *patient) {
-		p.postgres().migrate(-1)
+		p.postgres(enginetest.PostgresDSN(p))
 		m, _ := store.As[store.Migrator](p.Store())
 		steps, err := m.Migrations(p.Context())
 		p.must(err)
@@ -273,7 +275,7 @@ var faults = []struct {
 		}
 	}},
 	{"a leader that stopped", "leader", doctor.Critical, "no process leads", "tusk serve", func(p *patient) {
-		p.postgres().migrate(-1)
+		p.postgres(enginetest.PostgresDSN(p))
 		id := tusk.NewID()
 		l, err := p.Store().Lead(p.Context(), store.Candidate{ID: id, TTL: time.Hour})
 		p.must(err)

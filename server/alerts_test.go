@@ -34,6 +34,7 @@ import (
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/alert"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
 	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/store"
 )
@@ -181,10 +182,7 @@ func TestAProcessThatDiesBeforeItTellsIsFollowedByOneThatDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client, hook := newClient(t, open(t)), hear(t)
 			hook.refuse.Store(true)
-			sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			sender := notifytest.Sender(t)
 			book := alert.NewBook(client.Store(), nil, sender)
 			if _, _, err := book.Put(t.Context(), alert.Rule{Name: "a", Kind: alert.NoWorker,
 				To: notify.Receivers(nil, []string{hook.URL}, nil)}, "test"); err != nil {

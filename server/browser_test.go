@@ -147,6 +147,23 @@ func (b *browser) as(width int64, theme string, more ...*emulation.MediaFeature)
 		emulation.SetEmulatedMedia().WithFeatures(features))
 }
 
+// retryGroup retries the first group of the page of errors, and waits until that is done.
+func (b *browser) retryGroup() {
+	b.t.Helper()
+	b.submit(`form[action*="/errors/"] button`)
+	if got := b.text("h1"); got != "Retry all tasks with this error?" {
+		b.t.Fatalf("before a group is retried: %q", got)
+	}
+	b.submit(`form[action*="/errors/"] button.danger`)
+	if got := b.text(".note"); !strings.HasPrefix(got, "Started") {
+		b.t.Fatal(got)
+	}
+	eventually(b.t, func() bool {
+		b.open("/bulk")
+		return b.text("tbody .badge") == "done"
+	})
+}
+
 var axe = sync.OnceValues(func() (string, error) {
 	f, err := os.Open("ui/testdata/axe.min.js.gz")
 	if err != nil {
@@ -282,18 +299,7 @@ func TestAPersonFindsTheFailingTasksAndRetriesThem(t *testing.T) {
 	}
 
 	// Retry a group from its row.
-	b.submit(`form[action*="/errors/"] button`)
-	if got := b.text("h1"); got != "Retry all tasks with this error?" {
-		t.Fatalf("before a group is retried: %q", got)
-	}
-	b.submit(`form[action*="/errors/"] button.danger`)
-	if got := b.text(".note"); !strings.HasPrefix(got, "Started") {
-		t.Fatal(got)
-	}
-	eventually(t, func() bool {
-		b.open("/bulk")
-		return b.text("tbody .badge") == "done"
-	})
+	b.retryGroup()
 
 	// Keys: g t goes to the tasks, / to the search.
 	b.run(chromedp.KeyEvent("g"))

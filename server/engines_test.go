@@ -2,49 +2,19 @@ package server_test
 
 import (
 	"log/slog"
-	"path/filepath"
 	"testing"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/fixture"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/mysql"
-	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
-	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
-	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+	"github.com/tuskqueue/tusk/store/enginetest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
+func TestMain(m *testing.M) { enginetest.Main(m) }
 
 // engines are the real databases, which may answer differently from the memory engine.
-var engines = map[string]func(t *testing.T) store.Store{
-	"sqlite": func(t *testing.T) store.Store {
-		s, err := sqlitefile.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "tusk.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return migrated(t, s)
-	},
-	"postgres": func(t *testing.T) store.Store {
-		s, err := postgres.Open(t.Context(), pgtest.DSN(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return migrated(t, s)
-	},
-	"mysql": func(t *testing.T) store.Store {
-		s, err := mysql.Open(t.Context(), mysqltest.Database(t))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		return migrated(t, s)
-	},
-}
+var engines = enginetest.SQL
 
 func migrated(t *testing.T, s store.Store) store.Store {
 	if m, ok := store.As[store.Migrator](s); ok {

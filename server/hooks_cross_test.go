@@ -12,7 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/hook"
-	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -68,12 +68,7 @@ func newHooked(t *testing.T, s store.Store) *hooked {
 		}
 	}))
 	t.Cleanup(h.Close)
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sender.Close)
-	h.book = hook.NewBook(h.store, nil, sender)
+	h.book = hook.NewBook(h.store, nil, notifytest.Sender(t))
 	return h
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/hook"
-	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
 	"github.com/tuskqueue/tusk/server/push"
 )
 
@@ -70,11 +70,9 @@ func TestEndsOfTasksAreToldInOrderThoughServersDie(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := newClient(t, open(t))
 			h := listenTo(t)
-			sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			sender := notifytest.Sender(t)
 			book := hook.NewBook(client.Store(), nil, sender)
+			var err error
 			h.secret, _, err = book.Put(t.Context(), hook.Hook{Name: "all", URL: h.URL, Events: hook.Events()}, "test")
 			if err != nil {
 				t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/enginetest"
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // large is a PostgreSQL database with many tasks, and the pages for it.
@@ -32,7 +32,7 @@ type large struct {
 
 // newLarge fills a database with n finished tasks, one in fifty of them discarded, and with wait waiting tasks.
 func newLarge(t *testing.T, n, wait int, conns int32) *large {
-	config, err := pgxpool.ParseConfig(pgtest.DSN(t))
+	config, err := pgxpool.ParseConfig(enginetest.PostgresDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func newLarge(t *testing.T, n, wait int, conns int32) *large {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.store = migrated(t, engine)
+	l.store = engine
 	client := newClient(t, l.store)
 	if _, err := l.store.Extend(t.Context(), store.Beat{Worker: store.Worker{ID: l.worker, Host: "h"},
 		TTL: 12 * time.Hour}); err != nil {

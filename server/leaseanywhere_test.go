@@ -4,10 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/couchbase"
+	"github.com/tuskqueue/tusk/store/enginetest"
 	"github.com/tuskqueue/tusk/store/ledgers"
 	"github.com/tuskqueue/tusk/store/memory"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
@@ -19,19 +18,7 @@ func anywhere(t *testing.T, test func(t *testing.T, s store.Store)) {
 	for name, open := range engines {
 		t.Run(name, func(t *testing.T) { test(t, open(t)) })
 	}
-	t.Run("couchbase", func(t *testing.T) {
-		fake, err := cbfake.Start(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(fake.Close)
-		s, err := couchbase.Open(t.Context(), fake.URL()+"?sasl=plain")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { s.Close() })
-		test(t, migrated(t, s))
-	})
+	t.Run("couchbase", func(t *testing.T) { test(t, enginetest.Couchbase(t)) })
 	t.Run("ledgers", func(t *testing.T) {
 		s, err := ledgers.Open(t.Context(), pgtest.DSN(t))
 		if err != nil {

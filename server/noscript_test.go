@@ -74,18 +74,7 @@ func TestAPersonWithoutScriptsDoesTheSame(t *testing.T) {
 
 	// Retry the group, and watch it by reloading the page.
 	b.open("/errors")
-	b.submit(`form[action*="/errors/"] button`)
-	if got := b.text("h1"); got != "Retry all tasks with this error?" {
-		t.Fatalf("before a group is retried: %q", got)
-	}
-	b.submit(`form[action*="/errors/"] button.danger`)
-	if got := b.text(".note"); !strings.HasPrefix(got, "Started") {
-		t.Fatal(got)
-	}
-	eventually(t, func() bool {
-		b.open("/bulk")
-		return b.text("tbody .badge") == "done"
-	})
+	b.retryGroup()
 
 	// Filter by queue and state, then remove one filter.
 	b.open("/tasks")

@@ -13,8 +13,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
+	"github.com/tuskqueue/tusk/store/enginetest"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 )
 
@@ -31,14 +30,9 @@ var withPool = map[string]func(t *testing.T) (store.Store, *sql.DB, error){
 		return s, db, err
 	},
 	"postgres": func(t *testing.T) (store.Store, *sql.DB, error) {
-		dsn := pgtest.DSN(t)
-		s, err := postgres.Open(t.Context(), dsn)
-		if err != nil {
-			return nil, nil, err
-		}
-		t.Cleanup(func() { s.Close() })
+		dsn := enginetest.PostgresDSN(t)
 		db, err := sql.Open("pgx", dsn)
-		return s, db, err
+		return enginetest.Postgres(t, dsn), db, err
 	},
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,10 +13,9 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/enginetest"
 	"github.com/tuskqueue/tusk/store/memory"
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
-	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
 	"github.com/tuskqueue/tusk/tusktest"
 )
 
@@ -34,17 +32,7 @@ var ctx = context.Background()
 // kits runs a test in memory and on a database of its own.
 func kits(t *testing.T, test func(t *testing.T, k *tusktest.Kit)) {
 	t.Run("memory", func(t *testing.T) { test(t, tusktest.Memory(t)) })
-	t.Run("sqlite", func(t *testing.T) {
-		engine, err := sqlitefile.Open(ctx, "sqlite:"+filepath.Join(t.TempDir(), "tusk.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { engine.Close() })
-		if _, err := engine.Migrate(ctx, -1); err != nil {
-			t.Fatal(err)
-		}
-		test(t, tusktest.New(t, engine, nil))
-	})
+	t.Run("sqlite", func(t *testing.T) { test(t, tusktest.New(t, enginetest.SQL["sqlite"](t), nil)) })
 	t.Run("postgres", func(t *testing.T) {
 		_, engine := database(t)
 		test(t, tusktest.New(t, engine, nil))
@@ -54,7 +42,7 @@ func kits(t *testing.T, test func(t *testing.T, k *tusktest.Kit)) {
 // database creates a PostgreSQL database for the test.
 func database(t *testing.T) (*pgxpool.Pool, *postgres.Store) {
 	t.Helper()
-	pool, err := pgxpool.New(ctx, pgtest.DSN(t))
+	pool, err := pgxpool.New(ctx, enginetest.PostgresDSN(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,13 +51,10 @@ func database(t *testing.T) (*pgxpool.Pool, *postgres.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := engine.Migrate(ctx, -1); err != nil {
-		t.Fatal(err)
-	}
 	return pool, engine
 }
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { enginetest.Main(m) }
 
 func enqueue(t *testing.T, k *tusktest.Kit, args tusk.Args, o *tusk.Options) tusk.ID {
 	t.Helper()

@@ -2,53 +2,24 @@ package why_test
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/enginetest"
 	"github.com/tuskqueue/tusk/store/memory"
-	"github.com/tuskqueue/tusk/store/mysql"
-	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
-	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
-	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
+	"github.com/tuskqueue/tusk/why"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(mysqltest.Around{Tests: m}) }
+func TestMain(m *testing.M) { enginetest.Main(m) }
 
-var engines = map[string]func(t *testing.T) store.Store{
-	"memory": func(*testing.T) store.Store { return memory.New() },
-	"sqlite": func(t *testing.T) store.Store {
-		return migrated(t)(sqlitefile.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "tusk.db")))
-	},
-	"postgres": func(t *testing.T) store.Store { return migrated(t)(postgres.Open(t.Context(), pgtest.DSN(t))) },
-	"mysql":    func(t *testing.T) store.Store { return migrated(t)(mysql.Open(t.Context(), mysqltest.Database(t))) },
-}
-
-type database interface {
-	store.Store
-	store.Migrator
-	Close() error
-}
-
-// migrated migrates an opened database.
-func migrated(t *testing.T) func(s any, err error) store.Store {
-	return func(opened any, err error) store.Store {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := opened.(database)
-		t.Cleanup(func() { s.Close() })
-		if _, err := s.Migrate(t.Context(), -1); err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
+var engines = map[string]func(t testing.TB) store.Store{
+	"memory": func(testing.TB) store.Store { return memory.New() }, "sqlite": enginetest.SQL["sqlite"],
+	"postgres": enginetest.SQL["postgres"], "mysql": enginetest.SQL["mysql"],
 }
 
 // bench is a database with a client. A test creates what it needs there.
@@ -62,6 +33,19 @@ func (b *bench) must(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
+	}
+}
+
+// named fails unless a reason is told first, in words that have all the parts.
+func (b *bench) named(told []why.Reason, code why.Code, parts []string) {
+	b.Helper()
+	if told[0].Code != code {
+		b.Fatalf("%+v, want %s first", told, code)
+	}
+	for _, part := range parts {
+		if text := told[0].Text + " " + told[0].Fix; !strings.Contains(text, part) {
+			b.Errorf("%q: want %q in it", text, part)
+		}
 	}
 }
 

@@ -265,18 +265,9 @@ func TestEachReasonIsNamedFirstOnEachEngine(t *testing.T) {
 					}
 					b := &bench{T: t, Client: client, queue: "q"}
 					id := reason.make(b)
-					task, told, err := why.Task(t.Context(), client, id)
-					if err != nil {
-						t.Fatal(err)
-					}
-					if told[0].Code != reason.code {
-						t.Fatalf("a task that is %v: %+v, want %s first", task.State, told, reason.code)
-					}
-					for _, part := range reason.parts {
-						if text := told[0].Text + " " + told[0].Fix; !strings.Contains(text, part) {
-							t.Errorf("%q: want %q in it", text, part)
-						}
-					}
+					_, told, err := why.Task(t.Context(), client, id)
+					b.must(err)
+					b.named(told, reason.code, reason.parts)
 				})
 			}
 		})

@@ -52,7 +52,7 @@ func (s *shelf) open() *Book {
 
 // The usage of all partitions was one record, which each round wrote as a whole.
 func TestTheUsageOfManyPartitionsIsWrittenInParts(t *testing.T) {
-	const partitions, round = 100_000, 500
+	const partitions, round = 20_000, 500
 	l := &Limits{Rate: &Rate{Allowed: 10 * partitions, Period: time.Hour},
 		PartitionRate: &Rate{Allowed: 2, Period: 24 * time.Hour, Algorithm: SlidingWindow}}
 	s, now := &shelf{t: t, records: map[string]store.Record{}}, epoch

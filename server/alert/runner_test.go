@@ -12,6 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -35,8 +36,7 @@ func TestSlowReceiversAreToldOnce(t *testing.T) {
 	if _, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: "q"}); err != nil {
 		t.Fatal(err)
 	}
-	sender := senderOf(t)
-	book := NewBook(s, nil, sender)
+	book := NewBook(s, nil, notifytest.Sender(t))
 	for i := range alerts {
 		_, _, err := book.Put(t.Context(), Rule{Name: fmt.Sprint("a", i), Kind: NoWorker, Queue: "q",
 			To: []notify.Receiver{{Via: notify.Webhook, Address: h.URL}}}, "ada")
@@ -70,13 +70,7 @@ func (a ahead) Records(ctx context.Context, f store.RecordFilter) ([]store.Recor
 }
 
 func TestAMuteGoesByTheClockOfTheDatabase(t *testing.T) {
-	sender := senderOf(t)
-	book := NewBook(ahead{memory.New()}, nil, sender)
-	_, _, err := book.Put(t.Context(), Rule{Name: "a", Kind: NoWorker,
-		To: []notify.Receiver{{Via: notify.Webhook, Address: "http://127.0.0.1:1"}}}, "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
+	book := bookOf(t, ahead{memory.New()}, nil, notify.Receivers(nil, []string{"http://127.0.0.1:1"}, nil))
 	if err := book.Mute(t.Context(), "a", 10*time.Minute); err != nil {
 		t.Fatal(err)
 	}

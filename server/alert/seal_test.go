@@ -1,7 +1,6 @@
 package alert
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,19 +10,11 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
+	"github.com/tuskqueue/tusk/server/sealtest"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
-
-func senderOf(t *testing.T) *notify.Sender {
-	t.Helper()
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sender.Close)
-	return sender
-}
 
 func clientOf(t *testing.T, s store.Store) *tusk.Client {
 	t.Helper()
@@ -34,17 +25,9 @@ func clientOf(t *testing.T, s store.Store) *tusk.Client {
 	return client
 }
 
-func ringOf(names ...string) *tusk.KeyRing {
-	ring := &tusk.KeyRing{Keys: map[string][]byte{}, Primary: names[0]}
-	for _, name := range names {
-		ring.Keys[name] = bytes.Repeat([]byte(name[:1]), 32)
-	}
-	return ring
-}
-
 func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 	s, ctx := memory.New(), t.Context()
-	sender := senderOf(t)
+	sender := notifytest.Sender(t)
 	const slack, target = "https://hooks.slack.com/services/T0/B0/canary", "https://example.com/alerts"
 	with := func(ring *tusk.KeyRing) *Book { return NewBook(s, ring, sender) }
 	put := func(b *Book, to ...notify.Receiver) string {
@@ -61,19 +44,13 @@ func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 		}
 		return a.To
 	}
-	stored := func() string {
-		records, err := s.Records(ctx, store.RecordFilter{Kind: ruleKind})
-		if err != nil || len(records) != 1 {
-			t.Fatal(records, err)
-		}
-		return string(records[0].Body)
-	}
+	stored := func() string { return sealtest.Stored(t, s, ruleKind) }
 	secret := put(with(nil), notify.Receivers([]string{slack}, []string{target}, []string{"ops@example.com"})...)
-	err := with(ringOf("old")).Reseal(ctx)
+	err := with(sealtest.Ring("old")).Reseal(ctx)
 	if text := stored(); err != nil || strings.Contains(text, "canary") || strings.Contains(text, secret) {
 		t.Errorf("secrets that were stored before there was a ring: %s, %v", text, err)
 	}
-	err = with(ringOf("new")).Reseal(ctx)
+	err = with(sealtest.Ring("new")).Reseal(ctx)
 	if !errors.Is(err, notify.ErrSealed) || !strings.Contains(err.Error(), "alert a") {
 		t.Errorf("a ring without the key: %v", err)
 	}
@@ -81,19 +58,19 @@ func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 	client := clientOf(t, s)
 	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	New(with(ringOf("new", "old")), client, log, 0, 0).Run(soon) // as when a server starts
-	if to := read(with(ringOf("new"))); to[0].Address != slack || to[1].Secret != secret {
+	New(with(sealtest.Ring("new", "old")), client, log, 0, 0).Run(soon) // as when a server starts
+	if to := read(with(sealtest.Ring("new"))); to[0].Address != slack || to[1].Secret != secret {
 		t.Errorf("after the rotation: %+v", to)
 	}
 	before := stored()
-	if err := with(ringOf("new", "old")).Reseal(ctx); err != nil || stored() != before {
+	if err := with(sealtest.Ring("new", "old")).Reseal(ctx); err != nil || stored() != before {
 		t.Errorf("what is current is sealed anew: %v", err)
 	}
-	if again := put(with(ringOf("new"))); again != "" {
+	if again := put(with(sealtest.Ring("new"))); again != "" {
 		t.Error("a change makes a new secret although the old one can be read")
 	}
 	webhook := notify.Receivers(nil, []string{target}, nil)
-	for _, ring := range []*tusk.KeyRing{ringOf("third"), nil} {
+	for _, ring := range []*tusk.KeyRing{sealtest.Ring("third"), nil} {
 		if again := put(with(ring)); again != "" {
 			t.Error("a change that keeps the receivers makes a new secret")
 		}
@@ -102,13 +79,13 @@ func TestSecretsOfAlertsAreEncryptedAndKeysRotated(t *testing.T) {
 			t.Errorf("a put without the key: %v", err)
 		}
 	}
-	if to := read(with(ringOf("new"))); to[0].Address != slack || to[1].Secret != secret {
+	if to := read(with(sealtest.Ring("new"))); to[0].Address != slack || to[1].Secret != secret {
 		t.Errorf("after the puts without the key: %+v", to)
 	}
 	if err := with(nil).Remove(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if fresh := put(with(ringOf("third")), webhook...); fresh == "" || fresh == secret {
+	if fresh := put(with(sealtest.Ring("third")), webhook...); fresh == "" || fresh == secret {
 		t.Errorf("after the key was lost: %q", fresh)
 	}
 }

@@ -13,8 +13,21 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
+	"github.com/tuskqueue/tusk/server/sealtest"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
+
+// bookOf returns a book with the alert a, which has the given receivers.
+func bookOf(t *testing.T, s store.Recorder, ring *tusk.KeyRing, to []notify.Receiver) *Book {
+	t.Helper()
+	book := NewBook(s, ring, notifytest.Sender(t))
+	if _, _, err := book.Put(t.Context(), Rule{Name: "a", Kind: NoWorker, To: to}, "ada"); err != nil {
+		t.Fatal(err)
+	}
+	return book
+}
 
 func TestAReceiverThatHangsDelaysNeitherOthersNorJudging(t *testing.T) {
 	var mu sync.Mutex
@@ -39,8 +52,7 @@ func TestAReceiverThatHangsDelaysNeitherOthersNorJudging(t *testing.T) {
 	if _, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, &tusk.Options{Queue: "q"}); err != nil {
 		t.Fatal(err)
 	}
-	sender := senderOf(t)
-	book := NewBook(s, nil, sender)
+	book := NewBook(s, nil, notifytest.Sender(t))
 	put := func(name, url string) {
 		t.Helper()
 		_, _, err := book.Put(t.Context(), Rule{Name: name, Kind: NoWorker, Queue: "q",
@@ -78,17 +90,13 @@ func TestAReceiverThatHangsDelaysNeitherOthersNorJudging(t *testing.T) {
 }
 
 func TestAReceiverThatCannotBeReadDelaysNoOther(t *testing.T) {
-	sender := senderOf(t)
 	arrived := 0
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived++ }))
 	defer receiver.Close()
 	s, log := memory.New(), slog.New(slog.DiscardHandler)
 	client := clientOf(t, s)
-	_, _, err := NewBook(s, ringOf("key"), sender).Put(t.Context(), Rule{Name: "a", Kind: NoWorker,
-		To: notify.Receivers([]string{receiver.URL + "/slack"}, nil, []string{"ops@example.com"})}, "ada")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sender := bookOf(t, s, sealtest.Ring("key"),
+		notify.Receivers([]string{receiver.URL + "/slack"}, nil, []string{"ops@example.com"})).sender
 	read := func(ring *tusk.KeyRing) (*Runner, Alert) {
 		book := NewBook(s, ring, sender)
 		a, err := book.Get(t.Context(), "a")
@@ -106,7 +114,7 @@ func TestAReceiverThatCannotBeReadDelaysNoOther(t *testing.T) {
 		t.Errorf("Slack without the key: %v", err)
 	}
 	// A server with the key sends what one without the key owes.
-	with, a := read(ringOf("key"))
+	with, a := read(sealtest.Ring("key"))
 	if err := with.deliver(t.Context(), &a.Rule, owed[0]); err != nil || arrived != 1 {
 		t.Errorf("Slack with the key: %v, %d messages arrived", err, arrived)
 	}
@@ -120,12 +128,7 @@ func TestAReceiverThatCannotBeReadDelaysNoOther(t *testing.T) {
 }
 
 func TestATestBehindAFailingMessageSaysWhy(t *testing.T) {
-	sender := senderOf(t)
-	book := NewBook(memory.New(), nil, sender)
-	r := Rule{Name: "a", Kind: NoWorker, To: notify.Receivers(nil, []string{"http://127.0.0.1:1"}, nil)}
-	if _, _, err := book.Put(t.Context(), r, "ada"); err != nil {
-		t.Fatal(err)
-	}
+	book := bookOf(t, memory.New(), nil, notify.Receivers(nil, []string{"http://127.0.0.1:1"}, nil))
 	before, err := book.Test(t.Context(), "a") // stands for a message that is owed
 	if err != nil {
 		t.Fatal(err)
@@ -153,12 +156,8 @@ func TestATestBehindAFailingMessageSaysWhy(t *testing.T) {
 }
 
 func TestATestThatOneReceiverDidNotGetSaysSo(t *testing.T) {
-	sender := senderOf(t)
-	book := NewBook(memory.New(), nil, sender)
-	to := notify.Receivers(nil, []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}, nil)
-	if _, _, err := book.Put(t.Context(), Rule{Name: "a", Kind: NoWorker, To: to}, "ada"); err != nil {
-		t.Fatal(err)
-	}
+	book := bookOf(t, memory.New(), nil,
+		notify.Receivers(nil, []string{"http://127.0.0.1:1", "http://127.0.0.1:2"}, nil))
 	for _, failed := range []error{errors.New("no route"), nil} {
 		id, err := book.Test(t.Context(), "a")
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -37,10 +38,9 @@ func teller(t *testing.T, answer func(Message) int) (*Runner, *document) {
 		w.WriteHeader(answer(m))
 	}))
 	t.Cleanup(receiver.Close)
-	sender := senderOf(t)
 	d := &document{Hook: Hook{Name: "a", URL: receiver.URL, Events: []string{Completed}, Keep: time.Hour},
 		Secret: "whsec_AAAA"}
-	return New(NewBook(memory.New(), nil, sender), slog.New(slog.DiscardHandler), 0, 0), d
+	return New(NewBook(memory.New(), nil, notifytest.Sender(t)), slog.New(slog.DiscardHandler), 0, 0), d
 }
 
 func TestWhatIsDroppedIsCountedOnceHoweverOftenTheRestIsTriedAgain(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/notify"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -25,7 +26,7 @@ func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {
 		w.WriteHeader(answers)
 	}))
 	t.Cleanup(receiver.Close)
-	sender := senderOf(t)
+	sender := notifytest.Sender(t)
 	s := memory.New()
 	r := New(NewBook(s, nil, sender), slog.New(slog.DiscardHandler), 0, 0)
 	d := &document{Hook: Hook{Name: "a", URL: receiver.URL, Events: []string{Completed}, Keep: time.Hour},

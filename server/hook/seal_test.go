@@ -1,7 +1,6 @@
 package hook
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,31 +10,14 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server/notify"
-	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/server/notify/notifytest"
+	"github.com/tuskqueue/tusk/server/sealtest"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-func senderOf(t *testing.T) *notify.Sender {
-	t.Helper()
-	sender, err := notify.New([]string{"127.0.0.1"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sender.Close)
-	return sender
-}
-
-func ringOf(names ...string) *tusk.KeyRing {
-	ring := &tusk.KeyRing{Keys: map[string][]byte{}, Primary: names[0]}
-	for _, name := range names {
-		ring.Keys[name] = bytes.Repeat([]byte(name[:1]), 32)
-	}
-	return ring
-}
-
 func TestSecretsOfHooksAreEncryptedAndKeysRotated(t *testing.T) {
 	s, ctx := memory.New(), t.Context()
-	sender := senderOf(t)
+	sender := notifytest.Sender(t)
 	with := func(ring *tusk.KeyRing) *Book { return NewBook(s, ring, sender) }
 	put := func(b *Book) string {
 		secret, _, err := b.Put(ctx, Hook{Name: "a", URL: "https://example.com/hook"}, "ada")
@@ -51,35 +33,29 @@ func TestSecretsOfHooksAreEncryptedAndKeysRotated(t *testing.T) {
 		}
 		return b.secret(&docs[0])
 	}
-	stored := func() string {
-		records, err := s.Records(ctx, store.RecordFilter{Kind: hookKind})
-		if err != nil || len(records) != 1 {
-			t.Fatal(records, err)
-		}
-		return string(records[0].Body)
-	}
+	stored := func() string { return sealtest.Stored(t, s, hookKind) }
 	secret := put(with(nil))
-	if err := with(ringOf("old")).Reseal(ctx); err != nil || strings.Contains(stored(), secret) {
+	if err := with(sealtest.Ring("old")).Reseal(ctx); err != nil || strings.Contains(stored(), secret) {
 		t.Errorf("a secret that was stored before there was a ring: %s, %v", stored(), err)
 	}
-	if again := put(with(ringOf("old"))); again != "" {
+	if again := put(with(sealtest.Ring("old"))); again != "" {
 		t.Error("a change makes a new secret although the old one can be read")
 	}
-	err := with(ringOf("new")).Reseal(ctx)
+	err := with(sealtest.Ring("new")).Reseal(ctx)
 	if !errors.Is(err, notify.ErrSealed) || !strings.Contains(err.Error(), "hook a") {
 		t.Errorf("a ring without the key: %v", err)
 	}
 	soon, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	New(with(ringOf("new", "old")), slog.New(slog.DiscardHandler), 0, 0).Run(soon) // as when a server starts
-	if got, err := read(with(ringOf("new"))); err != nil || got != secret {
+	New(with(sealtest.Ring("new", "old")), slog.New(slog.DiscardHandler), 0, 0).Run(soon) // as when a server starts
+	if got, err := read(with(sealtest.Ring("new"))); err != nil || got != secret {
 		t.Errorf("after the rotation: %q, %v, want %q", got, err, secret)
 	}
 	before := stored()
-	if err := with(ringOf("new", "old")).Reseal(ctx); err != nil || stored() != before {
+	if err := with(sealtest.Ring("new", "old")).Reseal(ctx); err != nil || stored() != before {
 		t.Errorf("what is current is sealed anew: %v", err)
 	}
-	for _, ring := range []*tusk.KeyRing{ringOf("third"), nil} {
+	for _, ring := range []*tusk.KeyRing{sealtest.Ring("third"), nil} {
 		_, _, err := with(ring).Put(ctx, Hook{Name: "a", URL: "https://example.com/other"}, "ada")
 		if !errors.Is(err, notify.ErrSealed) || stored() != before {
 			t.Errorf("a put without the key: %v", err)
@@ -88,7 +64,7 @@ func TestSecretsOfHooksAreEncryptedAndKeysRotated(t *testing.T) {
 	if err := with(nil).Remove(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	if fresh := put(with(ringOf("third"))); fresh == "" || fresh == secret {
+	if fresh := put(with(sealtest.Ring("third"))); fresh == "" || fresh == secret {
 		t.Errorf("after the key was lost: %q", fresh)
 	}
 }
@@ -107,8 +83,7 @@ func (f *failing) Follow(ctx context.Context, on bool) (string, error) {
 }
 
 func TestAHookWhoseSecretWasNotShownDoesNotStay(t *testing.T) {
-	sender := senderOf(t)
-	b := NewBook(&failing{Store: memory.New()}, nil, sender)
+	b := NewBook(&failing{Store: memory.New()}, nil, notifytest.Sender(t))
 	h := Hook{Name: "a", URL: "https://example.com/hook"}
 	if _, _, err := b.Put(t.Context(), h, "ada"); err == nil {
 		t.Error("the failure is not told")

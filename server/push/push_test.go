@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/sealtest"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -75,7 +76,7 @@ func TestAServerThatCannotReadTheSecretLeavesTheTasksToOthers(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
 	defer receiver.Close()
 	s := memory.New()
-	book, err := NewBook(s, ringOf("key"), "127.0.0.1")
+	book, err := NewBook(s, sealtest.Ring("key"), "127.0.0.1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestAServerThatCannotReadTheSecretLeavesTheTasksToOthers(t *testing.T) {
 	if n := inState(t, client, tusk.StateAvailable); n != 5 || without.Status("q").Trouble != unreadable {
 		t.Errorf("%d of 5 tasks wait for a server with the key; status: %+v", n, without.Status("q"))
 	}
-	serve(t, s, ringOf("key"))
+	serve(t, s, sealtest.Ring("key"))
 	eventually(t, "the other server sends them", func() bool { return inState(t, client, tusk.StateCompleted) == 5 })
 	if calls.Load() != 5 {
 		t.Errorf("%d calls", calls.Load())

@@ -1,7 +1,6 @@
 package push
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strings"
@@ -9,17 +8,9 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
-	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/server/sealtest"
 	"github.com/tuskqueue/tusk/store/memory"
 )
-
-func ringOf(names ...string) *tusk.KeyRing {
-	ring := &tusk.KeyRing{Keys: map[string][]byte{}, Primary: names[0]}
-	for _, name := range names {
-		ring.Keys[name] = bytes.Repeat([]byte(name[:1]), 32)
-	}
-	return ring
-}
 
 func TestSecretsOfEndpointsAreEncryptedAndKeysRotated(t *testing.T) {
 	s, ctx := memory.New(), t.Context()
@@ -30,13 +21,7 @@ func TestSecretsOfEndpointsAreEncryptedAndKeysRotated(t *testing.T) {
 		}
 		return b
 	}
-	stored := func() string {
-		records, err := s.Records(ctx, store.RecordFilter{Kind: recordKind})
-		if err != nil || len(records) != 1 {
-			t.Fatal(records, err)
-		}
-		return string(records[0].Body)
-	}
+	stored := func() string { return sealtest.Stored(t, s, recordKind) }
 	usable := func(b *Book) []string {
 		docs, err := b.documents(ctx)
 		if err != nil || len(docs) != 1 {
@@ -48,10 +33,10 @@ func TestSecretsOfEndpointsAreEncryptedAndKeysRotated(t *testing.T) {
 	if err != nil || !strings.Contains(stored(), first) {
 		t.Fatalf("without a key: %s, %v", stored(), err)
 	}
-	if err := with(ringOf("old")).Reseal(ctx); err != nil {
+	if err := with(sealtest.Ring("old")).Reseal(ctx); err != nil {
 		t.Fatal(err)
 	}
-	second, err := with(ringOf("old")).Rotate(ctx, "q")
+	second, err := with(sealtest.Ring("old")).Rotate(ctx, "q")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,25 +45,25 @@ func TestSecretsOfEndpointsAreEncryptedAndKeysRotated(t *testing.T) {
 		strings.Contains(text, second[len(secretPrefix):]) {
 		t.Errorf("a secret is stored in the clear: %s", text)
 	}
-	if got := usable(with(ringOf("old"))); !slices.Equal(got, both) {
+	if got := usable(with(sealtest.Ring("old"))); !slices.Equal(got, both) {
 		t.Errorf("%q, want %q", got, both)
 	}
-	for name, ring := range map[string]*tusk.KeyRing{"none": nil, "another key": ringOf("new")} {
+	for name, ring := range map[string]*tusk.KeyRing{"none": nil, "another key": sealtest.Ring("new")} {
 		if got := usable(with(ring)); len(got) != 0 {
 			t.Errorf("%s reads %q", name, got)
 		}
 	}
-	if err := with(ringOf("new")).Reseal(ctx); !errors.Is(err, tusk.ErrEncrypted) {
+	if err := with(sealtest.Ring("new")).Reseal(ctx); !errors.Is(err, tusk.ErrEncrypted) {
 		t.Errorf("a ring without the key: %v", err)
 	}
-	if err := with(ringOf("new", "old")).Reseal(ctx); err != nil {
+	if err := with(sealtest.Ring("new", "old")).Reseal(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if got := usable(with(ringOf("new"))); !slices.Equal(got, both) {
+	if got := usable(with(sealtest.Ring("new"))); !slices.Equal(got, both) {
 		t.Errorf("after the rotation: %q, want %q", got, both)
 	}
 	before := stored()
-	if err := with(ringOf("new", "old")).Reseal(ctx); err != nil || stored() != before {
+	if err := with(sealtest.Ring("new", "old")).Reseal(ctx); err != nil || stored() != before {
 		t.Errorf("what is current is sealed anew: %v", err)
 	}
 }

@@ -247,9 +247,7 @@ func TestATaskThatAClaimReadTooEarlyIsReadAgain(t *testing.T) {
 	if err != nil || len(tasks) != 2 || string(tasks[1].Args) != `"since"` {
 		t.Fatalf("claimed %v, %v", tasks, err)
 	}
-	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
-		t.Errorf("lost %v, %v", lost, err)
-	}
+	finish(t, s, tasks)
 	if n := number(t, s, "select count(*) from tusk_task where state = 6"); n != 2 {
 		t.Errorf("%d of 2 tasks are completed", n)
 	}
@@ -271,9 +269,7 @@ func TestATaskThatAClaimDoesNotSeeYetIsReadAgain(t *testing.T) {
 	if err != nil || len(tasks) != 3 || tasks[0].ID != added[0].ID {
 		t.Fatalf("claimed %v, %v", tasks, err)
 	}
-	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
-		t.Errorf("lost %v, %v", lost, err)
-	}
+	finish(t, s, tasks)
 	if n := number(t, s, "select count(*) from tusk_task where state = 6"); n != 3 {
 		t.Errorf("%d of 3 tasks are completed", n)
 	}
@@ -294,18 +290,14 @@ func TestATaskThatAClaimNeverSeesIsNotLost(t *testing.T) {
 		t.Fatalf("claimed %v, %v", tasks, err)
 	}
 	exec(t, s, "insert into tusk_task select * from hidden")
-	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
-		t.Errorf("lost %v, %v", lost, err)
-	}
+	finish(t, s, tasks)
 	for range 20 { // enough for finished leases to be deleted together
 		enqueue(t, s, newTasks(1, "q")...)
 		c.Token = store.NewToken()
 		if tasks, err = s.Claim(ctx, c); err != nil || len(tasks) != 1 {
 			t.Fatalf("claimed %v, %v", tasks, err)
 		}
-		if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
-			t.Errorf("lost %v, %v", lost, err)
-		}
+		finish(t, s, tasks)
 	}
 	if n := number(t, s, "select count(*) from tusk_lease where token = ?", first[:]); n != 1 {
 		t.Errorf("%d leases name the task", n)

@@ -28,11 +28,7 @@ func TestACallThatIsGivenUpLeavesNothingAtWork(t *testing.T) {
 			if _, err := s.Enqueue(ctx, newTasks(2, "q")); err != nil { // so that the lane has a name
 				t.Fatal(err)
 			}
-			tx, err := pool.Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback(ctx)
+			tx := begin(t, pool)
 			if _, err := tx.Exec(ctx, "lock table tusk.log in share mode"); err != nil {
 				t.Fatal(err)
 			}

@@ -25,9 +25,7 @@ func TestALeaseIsGoneWhenTheLastOfItsTasksHasEndedInATransaction(t *testing.T) {
 		"all in transactions":      func([]store.Task) {},
 		"others before the commit": nil,
 		"others after the commit": func(tasks []store.Task) {
-			if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
-				t.Fatal(lost, err)
-			}
+			finish(t, s, tasks)
 		},
 	} {
 		tasks := running(t, s, newTasks(5, "q"))
@@ -35,9 +33,7 @@ func TestALeaseIsGoneWhenTheLastOfItsTasksHasEndedInATransaction(t *testing.T) {
 		switch {
 		case flush == nil:
 			completeIn(t, s, tx, tasks[:2])
-			if lost, err := s.Finish(ctx, completed(tasks[2:])); err != nil || len(lost) > 0 {
-				t.Fatal(lost, err)
-			}
+			finish(t, s, tasks[2:])
 		case when == "all in transactions":
 			completeIn(t, s, tx, tasks)
 		default:
@@ -107,10 +103,7 @@ func TestAnIdleLaneIsNotMovedOnOverTasksThatNobodyHasClaimed(t *testing.T) {
 		t.Fatal(n)
 	}
 	late := begin(t, pool)
-	u, err := s.Tx(late)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := txOf(t, s, late)
 	enqueue(u)
 	enqueue(s)
 	if n := len(claim()) + len(claim()); n != 1 {

@@ -6,13 +6,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store/postgres"
-	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
 
 // Columns of indexes and partition keys are listed separately from those of tables, because an expression can bring
 // in another collation.
 func TestTextIsComparedByItsBytes(t *testing.T) {
-	_, pool := open(t, pgtest.DSN(t), true)
+	_, pool := fresh(t)
 	if _, err := pool.Exec(t.Context(), postgres.InFunctions(
 		"insert into tusk.class values (1, 'short'); select tusk_fn.make_segment('task_99')")); err != nil {
 		t.Fatal(err)

@@ -158,15 +158,8 @@ func TestAClaimCostsTheSameWhateverElseThereIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	fair("20,000 scheduled")
-	held, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Rollback(ctx)
-	u, err := s.Tx(held)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := begin(t, pool)
+	u := txOf(t, s, held)
 	if _, err := u.Enqueue(ctx, newTasks(30000, "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -200,15 +193,8 @@ func TestUncommittedRowsAreSteppedOverOnce(t *testing.T) {
 		}
 	}
 	drain()
-	held, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Rollback(ctx)
-	u, err := s.Tx(held)
-	if err != nil {
-		t.Fatal(err)
-	}
+	held := begin(t, pool)
+	u := txOf(t, s, held)
 	if _, err := u.Enqueue(ctx, newTasks(30000, "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -233,14 +219,7 @@ func TestUncommittedRowsAreSteppedOverOnce(t *testing.T) {
 func TestLateWritersAreLookedForOneByOne(t *testing.T) {
 	s, pool := fresh(t)
 	w := startWorker(t, s)
-	open, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer open.Rollback(context.Background())
-	if _, err := open.Exec(t.Context(), "select pg_current_xact_id()"); err != nil {
-		t.Fatal(err)
-	}
+	open := beginWriting(t, pool)
 	for range 100 { // single rows, since each call has fewer tasks than a pack
 		goRound(t, s, w, 50)
 	}
@@ -352,14 +331,7 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
 	w := startWorker(t, s)
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	if _, err := tx.Exec(ctx, "select pg_current_xact_id()"); err != nil {
-		t.Fatal(err)
-	}
+	tx := beginWriting(t, pool)
 	queues := []string{"a", "b", "c", "d", "e"}
 	for _, q := range queues {
 		if _, err := s.Enqueue(ctx, newTasks(1, q)); err != nil {
@@ -370,10 +342,7 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 		Token: store.NewToken()}); err != nil || len(tasks) != 5 {
 		t.Fatal(len(tasks), err)
 	}
-	users, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	users := txOf(t, s, tx)
 	if _, err := users.Enqueue(ctx, newTasks(1, "c")); err != nil {
 		t.Fatal(err)
 	}

@@ -123,10 +123,7 @@ func TestAClaimOfOneTaskTakesWhatAnyWould(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := s.Tx(tx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := txOf(t, s, tx)
 		if _, err := u.Enqueue(ctx, tasks); err != nil {
 			t.Fatal(err)
 		}
@@ -227,11 +224,7 @@ func TestAFlushSeesTheFirstNeedThatComesMeanwhile(t *testing.T) {
 			parent, child := newTasks(1, "q"), newTasks(1, "q")
 			w.add(parent...)
 			running := w.next()
-			tx, err := pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback(context.Background())
+			tx := begin(t, pool)
 			if _, err := tx.Exec(t.Context(), "lock table tusk.outcome in share mode"); err != nil {
 				t.Fatal(err)
 			}
@@ -301,15 +294,8 @@ func TestAnExchangeReturnsTasksOfPacksLikeAnyOther(t *testing.T) {
 	w := single{t, s, startWorker(t, s)}
 	packs := newPacks(8, "q")
 	w.add(packs...)
-	tx, err := pool.Begin(t.Context()) // makes late rows in the lane
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.Background())
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, pool) // makes late rows in the lane
+	u := txOf(t, s, tx)
 	if _, err := u.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -343,11 +329,7 @@ func TestAnExchangeWritesWhatEndedThoughTheLaneIsHeld(t *testing.T) {
 	tasks := newTasks(3, "q")
 	w.add(tasks...)
 	running := w.next()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.Background())
+	tx := begin(t, pool)
 	if _, err := tx.Exec(
 		t.Context(), postgres.InFunctions("select tusk_fn.lock_lane(tusk_fn.lane_of('q', 0))")); err != nil {
 		t.Fatal(err)
@@ -416,11 +398,7 @@ func TestAnExchangeThatFoundItsLaneBusyLooksAgain(t *testing.T) {
 	w.add(newTasks(3, "q")...)
 	done := w.next()
 	w.next()
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
+	tx := begin(t, pool)
 	if _, err := tx.Exec(ctx, `select pg_advisory_xact_lock(l.id # ('tusk.log'::regclass::oid::bigint << 31))
 		from tusk.lane l`); err != nil { // locks the lane, as another claim does
 		t.Fatal(err)

@@ -77,11 +77,7 @@ func TestATaskThatIsTriedAgainSeesWhoWasFaster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, pool, task, fail := failedTask(t, func(*store.NewTask) {})
-			tx, err := pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback(t.Context())
+			tx := begin(t, pool)
 			if _, err := tx.Exec(t.Context(), "select from tusk.lease for share"); err != nil {
 				t.Fatal(err)
 			}

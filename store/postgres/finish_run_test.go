@@ -5,8 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 )
@@ -40,7 +38,7 @@ func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 	for i := range tasks {
 		tasks[i].Piece = piece(i, tasks[i].Piece)
 	}
-	finish := func(part []store.Task, want ...store.ID) {
+	end := func(part []store.Task, want ...store.ID) {
 		t.Helper()
 		lost, err := s.Finish(ctx, completed(part))
 		if err != nil || len(lost) != len(want) ||
@@ -56,25 +54,15 @@ func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 			t.Errorf("%d tasks are open, %v; want %d", n, err, want)
 		}
 	}
-	finish(tasks[:100])
+	end(tasks[:100])
 	open(300)
-	finish(tasks[50:150], idsOfTasks(tasks[50:100])...)
+	end(tasks[50:150], idsOfTasks(tasks[50:100])...)
 	open(250)
-	finish(slices.Concat(tasks[160:170], tasks[180:260], tasks[399:])) // runs with holes, and the end of a block
+	end(slices.Concat(tasks[160:170], tasks[180:260], tasks[399:])) // runs with holes, and the end of a block
 	open(159)
 
-	tx, err := pool.BeginTx(ctx, pgx.TxOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	inside, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lost, err := inside.Finish(ctx, completed(tasks[300:301])); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	tx := begin(t, pool)
+	finish(t, txOf(t, s, tx), tasks[300:301])
 	if lost, err := s.Finish(ctx, completed(tasks[290:310])); err == nil || len(lost) > 0 ||
 		errors.Is(err, store.ErrNotCommitted) {
 		t.Errorf("%v, %v: an open transaction finishes one of them", lost, err)
@@ -82,7 +70,7 @@ func partsOfALease(t *testing.T, piece func(i int, given int32) int32) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	finish(tasks, idsOfTasks(slices.Concat(tasks[:150], tasks[160:170], tasks[180:260], tasks[290:310], tasks[399:]))...)
+	end(tasks, idsOfTasks(slices.Concat(tasks[:150], tasks[160:170], tasks[180:260], tasks[290:310], tasks[399:]))...)
 	open(0)
 	for i, state := range states(t, s, idsOfTasks(tasks)) {
 		if state != store.Completed {

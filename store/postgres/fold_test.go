@@ -139,18 +139,9 @@ func TestStatisticsAreSummedUpPastAnOpenTransaction(t *testing.T) {
 			t.Fatal(err)
 		}
 		task := claimOne(t, s, w)
-		tx, err := pool.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tx.Rollback(ctx)
-		u, err := s.Tx(tx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if lost, err := u.Finish(ctx, completed([]store.Task{task})); err != nil || len(lost) > 0 {
-			t.Fatal(lost, err)
-		}
+		tx := begin(t, pool)
+		u := txOf(t, s, tx)
+		finish(t, u, []store.Task{task})
 		open[i] = tx
 	}
 	want := int64(0)

@@ -29,14 +29,7 @@ func TestLeasesThatEndedCostNothingWhileATransactionIsOpen(t *testing.T) {
 	}
 	defer early.Release()
 	before := pagesOf(t, s, early, w)
-	held, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Rollback(ctx)
-	if _, err := held.Exec(ctx, "select pg_current_xact_id()"); err != nil {
-		t.Fatal(err)
-	}
+	beginWriting(t, pool)
 	for range leases {
 		if _, err := s.Finish(ctx, completed([]store.Task{claimNext(t, s, w)})); err != nil {
 			t.Fatal(err)
@@ -103,10 +96,5 @@ func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[s
 
 func claimNext(t *testing.T, s *postgres.Store, worker store.ID) store.Task {
 	t.Helper()
-	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: 1,
-		Token: store.NewToken()})
-	if err != nil || len(tasks) != 1 {
-		t.Fatalf("claimed %d tasks: %v", len(tasks), err)
-	}
-	return tasks[0]
+	return claimSome(t, s, worker, 1)[0]
 }

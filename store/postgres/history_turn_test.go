@@ -164,11 +164,7 @@ func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
 	if _, err := s.Enqueue(ctx, newTasks(10, "q")); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
+	tx := begin(t, pool)
 	var claimed, own int
 	const claim = "select coalesce(sum(cardinality(args)), 0) from tusk_fn.claim($1, gen_random_uuid(), " +
 		"array[tusk_fn.lane_of('q', -32768)], 4, false, 0, false, false)"

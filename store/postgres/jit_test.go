@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
@@ -27,10 +26,7 @@ func TestMaintenanceClosesLeasesWithoutCompilingAPlan(t *testing.T) {
 		if _, err := s.Enqueue(ctx, newPacks(4, "q")); err != nil {
 			t.Fatal(err)
 		}
-		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 4, Token: store.NewToken()})
-		if err != nil || len(tasks) != 4 {
-			t.Fatal(len(tasks), err)
-		}
+		tasks := claimSome(t, s, w, 4)
 		if err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			_, err := finishIn(ctx, s, tx, tasks[:3])
 			return err

@@ -58,10 +58,7 @@ func TestATransactionSeesWhatWasFlushedBeforeItsLock(t *testing.T) {
 	completeIn(t, s, other, tasks[:1])
 	tx := begin(t, pool)
 	gate := gateBeforeLock(t, pool, tasks[1].ID)
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := txOf(t, s, tx)
 	finished := make(chan []store.ID)
 	go func() {
 		lost, err := u.Finish(ctx, completed(tasks[1:2]))
@@ -140,7 +137,7 @@ func (g gate) open() {
 	}
 }
 
-func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+func begin(t testing.TB, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
 	tx, err := pool.Begin(context.Background())
 	if err != nil {
@@ -150,16 +147,30 @@ func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 	return tx
 }
 
-// completeIn completes tasks in a user's transaction.
-func completeIn(t *testing.T, s *postgres.Store, tx pgx.Tx, tasks []store.Task) {
+// beginWriting begins a transaction that has an id, as one that writes has.
+func beginWriting(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx := begin(t, pool)
+	if _, err := tx.Exec(context.Background(), "select pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// txOf returns the engine's side of a user's transaction.
+func txOf(t *testing.T, s *postgres.Store, tx any) store.Tx {
 	t.Helper()
 	u, err := s.Tx(tx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lost, err := u.Finish(context.Background(), completed(tasks)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	return u
+}
+
+// completeIn completes tasks in a user's transaction.
+func completeIn(t *testing.T, s *postgres.Store, tx pgx.Tx, tasks []store.Task) {
+	t.Helper()
+	finish(t, txOf(t, s, tx), tasks)
 }
 
 // endedOnce fails unless each task was either completed once or sent to run again once.
@@ -229,10 +240,7 @@ func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
 	ctx := context.Background()
 	tasks := running(t, s, newTasks(1, "q"))
 	tx := begin(t, pool)
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := txOf(t, s, tx)
 	done := completed(tasks)
 	done[0].Note = &store.Note{Output: []byte(`1`)}
 	if lost, err := u.Finish(ctx, done); err != nil || len(lost) > 0 {

@@ -84,15 +84,8 @@ func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
 	term, w := lead(t, s), startWorker(t, s)
 	s.IdleLane(0)
 	goRoundOf(t, s, w, "gone", 3)
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
-	u, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, pool)
+	u := txOf(t, s, tx)
 	open := newTasks(1, "gone")
 	if _, err := u.Enqueue(ctx, open); err != nil {
 		t.Fatal(err)

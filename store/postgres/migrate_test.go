@@ -237,9 +237,9 @@ func program(t *testing.T, pool *pgxpool.Pool, mark string) *postgres.Store {
 	return s
 }
 
-func claimSome(t *testing.T, s *postgres.Store, worker store.ID, n int) []store.Task {
+func claimSome(t testing.TB, s *postgres.Store, worker store.ID, n int) []store.Task {
 	t.Helper()
-	tasks, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n,
+	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n,
 		Token: store.NewToken()})
 	if err != nil || len(tasks) != n {
 		t.Fatalf("claimed %d of %d: %v", len(tasks), n, err)
@@ -260,13 +260,9 @@ func TestFunctionsGoWhenNoProgramCallsThem(t *testing.T) {
 	}
 	mine := claimSome(t, s, w, 10)
 	for _, task := range claimSome(t, other, theirs, 10) {
-		if lost, err := s.Finish(ctx, completed([]store.Task{task})); err != nil || len(lost) > 0 {
-			t.Fatal(lost, err)
-		}
+		finish(t, s, []store.Task{task})
 	}
-	if lost, err := other.Finish(ctx, completed(mine)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, other, mine)
 	if _, err := s.Migrate(ctx, -1); err != nil { // users call the functions of the program that migrated last
 		t.Fatal(err)
 	}

@@ -229,15 +229,8 @@ func TestATaskOfAUsersTransactionIsOfferedOnceItIsLikelyToBeThere(t *testing.T) 
 // storeInside stores a task in a user's transaction.
 func storeInside(t *testing.T, s *postgres.Store, pool *pgxpool.Pool) pgx.Tx {
 	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tx.Rollback(context.Background()) })
-	inside, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, pool)
+	inside := txOf(t, s, tx)
 	if _, err := inside.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}

@@ -31,9 +31,7 @@ func TestAParentThatEndsBesideTheSettlingOfItsDoubtIsNotMissed(t *testing.T) {
 	if _, err := u.Enqueue(ctx, []store.NewTask{both}); err != nil {
 		t.Fatal(err)
 	}
-	if lost, err := s.Finish(ctx, completed(early)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, early)
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}

@@ -34,12 +34,7 @@ func started(t testing.TB, s *postgres.Store, worker store.ID, n int) []store.Ta
 	if _, err := s.Enqueue(context.Background(), newTasks(n, "q")); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(context.Background(), store.ClaimRequest{Worker: worker, Queues: []string{"q"}, Limit: n,
-		Token: store.NewToken()})
-	if err != nil || len(tasks) != n {
-		t.Fatal(len(tasks), err)
-	}
-	return tasks
+	return claimSome(t, s, worker, n)
 }
 
 func leader(t testing.TB, s *postgres.Store) (admit func()) {
@@ -231,9 +226,7 @@ func TestAdmitWaitsForNoTransactionThatHoldsAChild(t *testing.T) {
 	if err != nil || len(claimed) != 1 {
 		t.Fatal(len(claimed), err)
 	}
-	if lost, err := s.Finish(ctx, completed(claimed)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, claimed)
 	admit()
 	for id, want := range map[store.ID]store.State{held.ID: store.Pending, free.ID: store.Cancelled,
 		waits.ID: store.Pending} {
@@ -331,9 +324,7 @@ func TestOutcomesInsideATransactionBringTasks(t *testing.T) {
 	if err != nil || len(claimed) != 2 {
 		t.Fatal(len(claimed), err)
 	}
-	if lost, err := s.Finish(ctx, completed(claimed)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, claimed)
 	if state := stateOf(t, s, tasks[1].ID); state != store.Available {
 		t.Fatal(state)
 	}

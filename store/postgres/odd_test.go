@@ -52,9 +52,7 @@ func TestASingleTaskWithAKeyOrADelayTakesTheShortWay(t *testing.T) {
 			got.ExpiresAt.Sub(got.EnqueuedAt) != time.Hour {
 			t.Errorf("claimed %+v", got)
 		}
-		if lost, err := s.Finish(t.Context(), completed(tasks)); err != nil || len(lost) > 0 {
-			t.Fatal(lost, err)
-		}
+		finish(t, s, tasks)
 	}
 	for _, runAt := range []time.Time{{}, time.Now().Add(time.Hour)} {
 		id := enqueue(func(task *store.NewTask) { task.Delay, task.RunAt, task.ExpiresIn = time.Minute, runAt, time.Hour })

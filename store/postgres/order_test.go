@@ -35,11 +35,7 @@ func TestNoTwoCallsWaitForEachOther(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			c := of(t, s, pool)
-			tx, err := pool.Begin(ctx)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback(context.Background())
+			tx := begin(t, pool)
 			if tag, err := tx.Exec(ctx, postgres.InFunctions(c.gate)); err != nil || tag.RowsAffected() != 1 {
 				t.Fatal(tag, err)
 			}

@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -19,26 +18,13 @@ func TestATransactionOlderThanAPackMayPutItsTaskBack(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
 	w, term := startWorker(t, s), lead(t, s)
-	old, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Rollback(context.Background())
-	if _, err := old.Exec(ctx, "select pg_current_xact_id()"); err != nil {
-		t.Fatal(err)
-	}
+	old := beginWriting(t, pool)
 	tasks := newPacks(100, "q")
 	if _, err := s.Enqueue(ctx, tasks); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 100, Token: store.NewToken()})
-	if err != nil || len(claimed) != 100 {
-		t.Fatal(len(claimed), err)
-	}
-	u, err := s.Tx(old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	claimed := claimSome(t, s, w, 100)
+	u := txOf(t, s, old)
 	back := store.Outcome{Task: &claimed[7], State: store.Available, Attempt: claimed[7].Attempt}
 	if lost, err := u.Finish(ctx, []store.Outcome{back}); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
@@ -58,9 +44,7 @@ func TestATransactionOlderThanAPackMayPutItsTaskBack(t *testing.T) {
 	if again.ID != tasks[7].ID || again.Attempt != 2 || again.Priority != 5 {
 		t.Fatalf("claimed %+v", again)
 	}
-	if lost, err := s.Finish(ctx, completed([]store.Task{again})); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, []store.Task{again})
 	list, err := s.List(ctx, store.Filter{IDs: []store.ID{tasks[7].ID}})
 	if err != nil || len(list) != 1 || list[0].State != store.Completed || list[0].Attempt != 2 {
 		t.Fatalf("%+v, %v: want the completed task", list, err)
@@ -196,9 +180,7 @@ func TestTasksOfOnePackGoTheirWays(t *testing.T) {
 		}
 		seen[saved[i].ID] = true
 	}
-	if lost, err := s.Finish(ctx, completed(saved)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, saved)
 	for i := range want {
 		if want[i] == store.Running {
 			want[i] = store.Completed
@@ -314,10 +296,7 @@ func TestATaskThatNeedsOneOfAPackIsSetFree(t *testing.T) {
 		Change: store.Change{Op: store.Cancel}}); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 20, Token: store.NewToken()})
-	if err != nil || len(list) != 20 {
-		t.Fatal(len(list), err)
-	}
+	list := claimSome(t, s, w, 20)
 	outcomes := completed(list)
 	outcomes[10].State, outcomes[10].Error, outcomes[10].Fingerprint, outcomes[10].Delay = store.Retryable, "x",
 		"f", time.Hour

@@ -211,10 +211,7 @@ func TestASearchFindsWhatHasSeveralRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 4 {
-		list, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 300, Token: store.NewToken()})
-		if err != nil || len(list) != 300 {
-			t.Fatal(len(list), err)
-		}
+		list := claimSome(t, s, w, 300)
 		outcomes := completed(list)
 		for i := range outcomes {
 			outcomes[i].State, outcomes[i].Attempt = store.Available, 0

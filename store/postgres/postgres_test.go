@@ -35,7 +35,7 @@ func (l leakless) Run() int {
 // fresh makes an engine on a database of its own.
 func fresh(t testing.TB) (*postgres.Store, *pgxpool.Pool) {
 	t.Helper()
-	return open(t, pgtest.DSN(t), true)
+	return open(t, migrated.DSN(t), false)
 }
 
 func open(t testing.TB, dsn string, migrate bool) (*postgres.Store, *pgxpool.Pool) {
@@ -101,6 +101,16 @@ func completed(tasks []store.Task) []store.Outcome {
 		outcomes[i] = store.Outcome{Task: &tasks[i], State: store.Completed, Attempt: tasks[i].Attempt, Ran: time.Millisecond}
 	}
 	return outcomes
+}
+
+// finish completes tasks, and fails if one is lost.
+func finish(t testing.TB, s interface {
+	Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error)
+}, tasks []store.Task) {
+	t.Helper()
+	if lost, err := s.Finish(context.Background(), completed(tasks)); err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
 }
 
 func TestATaskGoesRound(t *testing.T) {

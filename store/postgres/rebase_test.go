@@ -29,10 +29,7 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	if _, err := s.Enqueue(ctx, newPacks(30, "q")); err != nil {
 		t.Fatal(err)
 	}
-	claimed, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 10, Token: store.NewToken()})
-	if err != nil || len(claimed) != 10 {
-		t.Fatal(len(claimed), err)
-	}
+	claimed := claimSome(t, s, w, 10)
 	if _, err := s.Finish(ctx, completed(claimed[:5])); err != nil {
 		t.Fatal(err)
 	}
@@ -69,9 +66,7 @@ func TestARestoredDumpIsRefusedUntilItIsRebased(t *testing.T) {
 	if list, err := r.List(ctx, store.Filter{States: []store.State{store.Completed}}); err != nil || len(list) != 25 {
 		t.Fatal(len(list), err)
 	}
-	if lost, err := r.Finish(ctx, completed(again)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, r, again)
 	goRound(t, r, next, 10)
 	if counts, err := r.Count(ctx); err != nil || len(counts) > 0 {
 		t.Fatal(counts, err)
@@ -209,10 +204,7 @@ func TestAUsersTransactionWorksWithoutAnotherConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(ctx)
-	in, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := txOf(t, s, tx)
 	s.SayItWasSeen()
 	if _, err := in.Enqueue(ctx, newTasks(1, "q")); err != nil {
 		t.Fatal(err)

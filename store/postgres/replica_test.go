@@ -52,9 +52,7 @@ func TestALogicalCopyIsRebasedWithItsNeedsAndRecords(t *testing.T) {
 		}
 		return got
 	}
-	if lost, err := r.Finish(ctx, completed(claim("the parent"))); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, r, claim("the parent"))
 	if _, err := r.Admit(ctx, lead(t, r), 100); err != nil {
 		t.Fatal(err)
 	}
@@ -97,10 +95,7 @@ func TestAPublicationOfAllTablesRefusesNothing(t *testing.T) {
 	if _, err := s.Enqueue(ctx, newTasks(4, "q")); err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 4, Token: store.NewToken()})
-	if err != nil || len(got) != 4 {
-		t.Fatal(len(got), err)
-	}
+	got := claimSome(t, s, w, 4)
 	ends := completed(got)
 	ends[2].State, ends[2].Error, ends[2].Delay = store.Retryable, "boom", time.Hour
 	for _, end := range ends {

@@ -39,9 +39,7 @@ func goRoundOf(t testing.TB, s store.Store, worker store.ID, queue string, n int
 	if err != nil || len(tasks) != n {
 		t.Fatal(len(tasks), err)
 	}
-	if lost, err := s.Finish(ctx, completed(tasks)); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, tasks)
 }
 
 func number(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) (n int64) {

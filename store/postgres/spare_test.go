@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -27,11 +26,7 @@ func crowded(t testing.TB) (s store.Store, crowd func()) {
 	t.Cleanup(func() { own.Close() })
 	return own, func() {
 		for range config.MaxConns {
-			tx, err := pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { tx.Rollback(context.Background()) })
+			begin(t, pool)
 		}
 	}
 }

@@ -12,10 +12,7 @@ func TestATallyCountsAFewRowsAtATime(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
 	late := begin(t, pool)
-	in, err := s.Tx(late)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := txOf(t, s, late)
 	later := begin(t, pool)
 	for round := range 10 {
 		switch round {
@@ -24,10 +21,7 @@ func TestATallyCountsAFewRowsAtATime(t *testing.T) {
 				t.Fatal(err)
 			}
 		case 8:
-			in, err := s.Tx(later)
-			if err != nil {
-				t.Fatal(err)
-			}
+			in := txOf(t, s, later)
 			if _, err := in.Enqueue(ctx, newTasks(5, "q")); err != nil {
 				t.Fatal(err)
 			}

@@ -76,11 +76,7 @@ func TestACallerWhoseTimeIsOverIsToldAndTheOthersGoOn(t *testing.T) {
 	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(ctx)
+	tx := begin(t, pool)
 	if _, err := tx.Exec(ctx, "lock table tusk.log in exclusive mode"); err != nil {
 		t.Fatal(err)
 	}

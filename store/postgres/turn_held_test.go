@@ -136,9 +136,7 @@ func TestTurnsAreSummedUpBesideOpenTransactions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lost, err := inside.Finish(ctx, completed(tasks[i:i+1])); err != nil || len(lost) > 0 {
-			t.Fatal(lost, err)
-		}
+		finish(t, inside, tasks[i:i+1])
 		l.sums()
 		l.held(3 - int64(i))
 		end := tx.Rollback

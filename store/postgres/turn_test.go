@@ -14,15 +14,8 @@ import (
 // The leader is told about tasks in a user's transaction once it has probably been committed.
 func TestAUsersTransactionRingsForWhoeverLeads(t *testing.T) {
 	s, pool := fresh(t)
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(t.Context())
-	inside, err := s.Tx(tx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := begin(t, pool)
+	inside := txOf(t, s, tx)
 	tasks := newTasks(2, "limited")
 	tasks[0].Turn, tasks[1].Delay = true, time.Second
 	if _, err := inside.Enqueue(t.Context(), tasks); err != nil {

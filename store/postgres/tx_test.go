@@ -26,10 +26,7 @@ func TestATransactionOfDatabaseSQLHoldsTasksAndFinishes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u, err := s.Tx(tx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := txOf(t, s, tx)
 		tasks := newTasks(3, "q")
 		tasks[1].Key, tasks[2].Tags, tasks[2].Settings = "k", []string{"a b"}, []byte{0}
 		results, err := u.Enqueue(ctx, tasks)
@@ -51,9 +48,7 @@ func TestATransactionOfDatabaseSQLHoldsTasksAndFinishes(t *testing.T) {
 	for _, commit := range []bool{false, true} {
 		tx, _ := db.Begin()
 		u, _ := s.Tx(tx)
-		if lost, err := u.Finish(ctx, completed(claimed[:2])); err != nil || len(lost) > 0 {
-			t.Fatal(lost, err)
-		}
+		finish(t, u, claimed[:2])
 		if lost, err := s.Finish(ctx, completed(claimed[2:])); err != nil || commit != (len(lost) == 1) {
 			t.Fatal("a finish beside an open transaction:", lost, err)
 		}
@@ -79,14 +74,7 @@ func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := context.Background()
 	w, term := startWorker(t, s), lead(t, s)
-	old, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Rollback(ctx)
-	if _, err := old.Exec(ctx, "select pg_current_xact_id()"); err != nil {
-		t.Fatal(err)
-	}
+	old := beginWriting(t, pool)
 	task := newTasks(1, "q")
 	task[0].Key, task[0].OnConflict = "k", store.Replace
 	if _, err := s.Enqueue(ctx, task); err != nil {
@@ -97,10 +85,7 @@ func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
 	if lost, err := s.Finish(ctx, []store.Outcome{back}); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
-	u, err := s.Tx(old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := txOf(t, s, old)
 	replacement := newTasks(1, "q")
 	replacement[0].Key, replacement[0].OnConflict, replacement[0].Priority = "k", store.Replace, 1
 	if results, err := u.Enqueue(ctx, replacement); err != nil || results[0].Result != store.Replaced {
@@ -116,9 +101,7 @@ func TestATransactionOlderThanAnAttemptMayPutTheTaskBack(t *testing.T) {
 	if second.ID != first.ID || second.Attempt != 2 {
 		t.Fatalf("claimed %v at attempt %d", second.ID, second.Attempt)
 	}
-	if lost, err := s.Finish(ctx, completed([]store.Task{second})); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, []store.Task{second})
 	list, err := s.List(ctx, store.Filter{})
 	if err != nil || len(list) != 1 || list[0].State != store.Completed || list[0].Priority != 1 || list[0].Attempt != 2 {
 		t.Fatalf("%+v, %v: want the completed task", list, err)
@@ -130,14 +113,7 @@ func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 	s, pool := fresh(t)
 	ctx := t.Context()
 	w, term := startWorker(t, s), lead(t, s)
-	old, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer old.Rollback(context.Background())
-	if _, err := old.Exec(ctx, "select pg_current_xact_id()"); err != nil {
-		t.Fatal(err)
-	}
+	old := beginWriting(t, pool)
 	if _, err := s.Enqueue(ctx, newTasks(1, "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +123,7 @@ func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 		t.Fatal(lost, err)
 	}
 	var admitted int
-	err = old.QueryRow(ctx, s.Statement("admit"), term, 10).Scan(&admitted, new([]string), new([]string))
+	err := old.QueryRow(ctx, s.Statement("admit"), term, 10).Scan(&admitted, new([]string), new([]string))
 	if err != nil || admitted != 0 {
 		t.Fatalf("admitted %d tasks, %v", admitted, err)
 	}
@@ -157,9 +133,7 @@ func TestAnAdmissionOlderThanAnAttemptLeavesTheTaskToTheNext(t *testing.T) {
 	if done, err := s.Admit(ctx, term, 10); err != nil || done.Count != 1 {
 		t.Fatal(done, err)
 	}
-	if lost, err := s.Finish(ctx, completed([]store.Task{claimOne(t, s, w)})); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
+	finish(t, s, []store.Task{claimOne(t, s, w)})
 	list, err := s.List(ctx, store.Filter{})
 	if err != nil || len(list) != 1 || list[0].State != store.Completed || list[0].Attempt != 2 {
 		t.Fatalf("%+v, %v: want the completed task", list, err)
@@ -175,27 +149,11 @@ func TestMaintenanceLeavesALeaseToTheFlushThatHoldsIt(t *testing.T) {
 	if _, err := s.Enqueue(ctx, newTasks(3, "q")); err != nil {
 		t.Fatal(err)
 	}
-	tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: w, Queues: []string{"q"}, Limit: 3, Token: store.NewToken()})
-	if err != nil || len(tasks) != 3 {
-		t.Fatal(len(tasks), err)
-	}
-	users, err := pool.Begin(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer users.Rollback(ctx)
-	inside, err := s.Tx(users)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lost, err := inside.Finish(ctx, completed(tasks[:1])); err != nil || len(lost) > 0 {
-		t.Fatal(lost, err)
-	}
-	flush, err := pool.Begin(ctx) // does what a flush of the second task does, up to its commit
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer flush.Rollback(ctx)
+	tasks := claimSome(t, s, w, 3)
+	users := begin(t, pool)
+	inside := txOf(t, s, users)
+	finish(t, inside, tasks[:1])
+	flush := begin(t, pool) // does what a flush of the second task does, up to its commit
 	for _, statement := range []string{"select from tusk.lease where token = $1 and $2 = any(firsts) for no key update",
 		"update tusk.lease set open = set_bit(b'111', array_position(firsts, $2) - 1, 0) where token = $1"} {
 		if _, err := flush.Exec(ctx, statement, tasks[0].Lease, tasks[1].ID); err != nil {

@@ -103,7 +103,7 @@ func TestTheTasksOfAKilledProcessRunElsewhereWithinSeconds(t *testing.T) {
 }
 
 func TestABeatIsOverdueByHalfOfItsPause(t *testing.T) {
-	s, pool := open(t, pgtest.DSN(t), true)
+	s, pool := fresh(t)
 	beat := store.Beat{Worker: store.Worker{ID: tusk.NewID(), StartedAt: time.Now()}, TTL: time.Minute,
 		Every: 2 * time.Second}
 	for range 2 {

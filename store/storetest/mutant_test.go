@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,9 +23,9 @@ func TestEveryBrokenPromiseIsNoticed(t *testing.T) {
 	for name, mutate := range mutants {
 		places <- true
 		running.Go(func() {
-			caught := failing(t, calm, impatient, mutate)
+			caught := failing(t, calm, impatient, 1, mutate)
 			if len(caught) == 0 {
-				caught = failing(t, racy, impatient, mutate) // these take longer
+				caught = failing(t, racy, impatient, 1, mutate) // these take longer
 			}
 			if <-places; len(caught) == 0 {
 				t.Errorf("%s: no clause notices", name)
@@ -38,22 +39,27 @@ func TestEveryBrokenPromiseIsNoticed(t *testing.T) {
 }
 
 func TestNothingIsNoticedWithoutAReason(t *testing.T) {
-	for _, by := range failing(t, clauses(), time.Minute, func(*mutant) {}) {
+	all := clauses()
+	for _, by := range failing(t, all, time.Minute, len(all), func(*mutant) {}) {
 		t.Error(by)
 	}
 }
 
-// failing returns the clauses that a mutant of the store in memory fails, with their failures.
-func failing(t *testing.T, of []clause, patience time.Duration, mutate func(*mutant)) []string {
+// failing returns clauses that a mutant of the store in memory fails, with their failures. As soon as there are
+// enough of them, the others are given up.
+func failing(t *testing.T, of []clause, patience time.Duration, enough int, mutate func(*mutant)) []string {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	var caught []string
+	var over atomic.Bool
 	for _, c := range of {
 		all.Go(func() {
-			if failure := (&recorder{TB: t}).try(c, patience, mutate); failure != "" {
-				mu.Lock()
+			failure := (&recorder{TB: t}).try(c, patience, &over, mutate)
+			mu.Lock()
+			defer mu.Unlock()
+			if failure != "" && !over.Load() {
 				caught = append(caught, c.name+": "+failure)
-				mu.Unlock()
+				over.Store(len(caught) >= enough)
 			}
 		})
 	}
@@ -74,9 +80,9 @@ type recorder struct {
 	cleanups []func()
 }
 
-// try runs a clause and returns its failure, if any.
-func (r *recorder) try(c clause, patience time.Duration, mutate func(*mutant)) string {
-	m := &mutant{Store: memory.New(), ends: time.Now().Add(patience)}
+// try runs a clause and returns its failure, if any. Once over is set, the clause is given up.
+func (r *recorder) try(c clause, patience time.Duration, over *atomic.Bool, mutate func(*mutant)) string {
+	m := &mutant{Store: memory.New(), ends: time.Now().Add(patience), over: over}
 	mutate(m)
 	e := Engine{New: func(testing.TB) func() store.Store { return func() store.Store { return m } }}
 	var done sync.WaitGroup
@@ -142,6 +148,7 @@ func (r *recorder) Cleanup(f func()) {
 type mutant struct {
 	*memory.Store
 	ends time.Time
+	over *atomic.Bool
 
 	mu      sync.Mutex // guards what a fault remembers
 	enqueue func(context.Context, []store.NewTask) ([]store.Enqueued, error)
@@ -170,7 +177,7 @@ type mutant struct {
 
 // either returns the fault if there is one, and ends a clause that hangs.
 func either[F any](m *mutant, fault, sound F, isSet bool) F {
-	if time.Now().After(m.ends) {
+	if m.over.Load() || time.Now().After(m.ends) {
 		runtime.Goexit()
 	}
 	if isSet {

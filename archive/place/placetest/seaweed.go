@@ -58,7 +58,8 @@ func (seaweed) ready(address string) error {
 	defer cancel()
 	_, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: aws.String(bucket)})
 	var exists *types.BucketAlreadyExists
-	if err == nil || errors.As(err, &exists) {
+	var owned *types.BucketAlreadyOwnedByYou // an earlier try was too slow to hear that it succeeded
+	if err == nil || errors.As(err, &exists) || errors.As(err, &owned) {
 		_, err = client.PutObject(ctx, &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("ready"),
 			Body: strings.NewReader("ready")})
 	}
