@@ -272,9 +272,23 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	return nil
 }
 
-// clear removes the unit from its root. If others have done so already, it does nothing.
+// clear removes the unit, which is carried out, from its root. Others may have done so, and may write a root and keep
+// its unit: the leader its term, or a process that frees what another unit has pinned.
 func (s *Store) clear(ctx context.Context, root *doc) error {
-	root.header().Unit = nil
-	_, err := s.putBack(ctx, root)
-	return err
+	u := root.header().Unit.U
+	for try := 1; root.has(u); try++ {
+		root.header().Unit = nil
+		if ok, err := s.putBack(ctx, root); ok || err != nil {
+			return err
+		}
+		is, err := s.read(ctx, root.ref)
+		if err != nil {
+			return err
+		}
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+		root = is
+	}
+	return nil
 }
