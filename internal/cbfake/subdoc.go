@@ -109,7 +109,7 @@ func (c *Cluster) mutateIn(s *client, d *doc, p, r *memd.Packet, there bool, now
 		r.Status = memd.StatusSubDocBadCombo
 		return
 	}
-	flags, expires := extrasOf(p, d.now().expires, now)
+	flags, expires := extrasOf(p, d.now().expires, c.time())
 	v := version{datatype: uint8(memd.DatatypeFlagJSON), expires: expires, flags: d.now().flags}
 	switch {
 	case there && flags&memd.SubdocDocFlagAddDoc != 0:

@@ -34,15 +34,10 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 	}
 }
 
-// forget removes a document, and its name from a directory in the collection meta, unless the document has come back.
-// The creator of a document enlists it before and after creating it. So forget sees the new document, or the directory
-// has changed since forget read it, or the creator enlists the name again.
-func (s *Store) forget(ctx context.Context, d *doc, directory, name string) error {
-	if d.cas != 0 {
-		if gone, err := s.remove(ctx, d); !gone || err != nil {
-			return err
-		}
-	}
+// forget removes the name of a document from a directory in the collection meta, unless the document has come back. The
+// creator of a document enlists it before and after creating it. So forget sees the new document, or the directory has
+// changed since forget read it, or the creator enlists the name again.
+func (s *Store) forget(ctx context.Context, r ref, directory, name string) error {
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return err
@@ -51,7 +46,7 @@ func (s *Store) forget(ctx context.Context, d *doc, directory, name string) erro
 		if raw == nil || err != nil {
 			return err
 		}
-		if is, err := s.read(ctx, d.ref); is != nil || err != nil {
+		if is, err := s.read(ctx, r); is.exists() || err != nil {
 			return err
 		}
 		err = s.mutate(ctx, s.meta, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
@@ -62,6 +57,15 @@ func (s *Store) forget(ctx context.Context, d *doc, directory, name string) erro
 			return err
 		}
 	}
+}
+
+// exists reports whether there is a document, and it is not a record that was deleted.
+func (d *doc) exists() bool {
+	if d == nil {
+		return false
+	}
+	r, is := d.body.(*record)
+	return !is || r.Body != nil
 }
 
 // listed returns the names in a directory, in order. It first rebuilds a damaged directory.

@@ -1,7 +1,6 @@
 package couchbase
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -204,7 +203,10 @@ func (s *Store) pruneWorkers(ctx context.Context) error {
 			if mayHold || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
 				return nil
 			}
+			if gone, err := s.remove(ctx, d); !gone || err != nil {
+				return err
+			}
 		}
-		return s.forget(ctx, cmp.Or(d, blank(workerRef(id))), workerList, id)
+		return s.forget(ctx, workerRef(id), workerList, id)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -47,27 +46,14 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 
 // sweepTodo completes what was left undone in one collection.
 func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64) error {
-	begun := time.Now()
-	for more := true; more; {
-		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
-		if err != nil {
-			return err
-		}
-		var deleted atomic.Int64
-		err = each(len(ids), func(i int) error {
-			is, err := s.sweepOne(ctx, ref{c, ids[i]}, before)
-			if is {
-				deleted.Add(1)
-			}
-			return s.passing(err)
-		})
-		if err != nil {
-			return err
-		}
-		// Deleted records may be many, and units and lanes wait for them.
-		more = len(ids) == sweepMost && deleted.Load() > 0 && time.Since(begun) < sweepEvery
+	ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
+	if err != nil {
+		return err
 	}
-	return nil
+	return each(len(ids), func(i int) error {
+		_, err := s.load(ctx, ref{c, ids[i]}) // this completes units and messages
+		return s.passing(err)
+	})
 }
 
 // sweepLanes sweeps the lanes that have available tasks according to the index, and lists the lanes that are on no
@@ -116,19 +102,6 @@ func (s *Store) sweepListed(ctx context.Context, l lane, on map[string][]lane, b
 		}
 	}
 	return s.sweepLane(ctx, l, before)
-}
-
-// sweepOne does the rest of the work of a document, and reports whether it was a deleted record.
-func (s *Store) sweepOne(ctx context.Context, at ref, before int64) (deleted bool, err error) {
-	d, err := s.load(ctx, at) // this completes units
-	if d == nil || err != nil || d.header().Todo == 0 || d.header().Todo >= before {
-		return false, err
-	}
-	r, is := d.body.(*record)
-	if !is || r.Body != nil {
-		return false, nil
-	}
-	return true, s.forget(ctx, d, recordList(r.Kind), d.ID)
 }
 
 // sweepLane lines up the tasks of a lane that became available before an instant, and before the task at the cursor,
