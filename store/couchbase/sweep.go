@@ -76,11 +76,10 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	slices.SortFunc(lanes, func(a, b lane) int {
 		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.priority, b.priority))
 	})
-	on := map[string][]lane{}
 	from := int(s.sweepFrom.Load())
 	for i := range lanes {
 		l := lanes[(from+i)%len(lanes)]
-		found, err := s.sweepListed(ctx, l, on, before)
+		found, err := s.sweepLane(ctx, l, before)
 		if n += found; s.passing(err) != nil {
 			s.sweepFrom.Store(int64((from+i)%len(lanes) + 1))
 			return n, err
@@ -89,24 +88,16 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	return n, nil
 }
 
-// sweepListed sweeps a lane, and lists it if it is on no board; on holds the boards that were read.
-func (s *Store) sweepListed(ctx context.Context, l lane, on map[string][]lane, before int64) (n int, err error) {
-	if on[l.queue] == nil {
-		if on[l.queue], err = s.lanes(ctx, l.queue); err != nil {
-			return 0, err
-		}
-	}
-	if !slices.Contains(on[l.queue], l) {
-		if err := s.enter(ctx, l); err != nil {
-			return 0, err
-		}
-	}
-	return s.sweepLane(ctx, l, before)
-}
-
-// sweepLane lines up the tasks of a lane that became available before an instant, and before the task at the cursor,
-// unless a page at the cursor or after it lists them.
+// sweepLane enters a lane that is on no board. It lines up the tasks of the lane that became available before an
+// instant, and before the task at the cursor, unless a page at the cursor or after it lists them.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
+	on, err := s.lanes(ctx, l.queue)
+	if err == nil && !slices.Contains(on, l) {
+		err = s.enter(ctx, l)
+	}
+	if err != nil {
+		return 0, err
+	}
 	at, err := s.open(ctx, l)
 	if err != nil {
 		return 0, err
