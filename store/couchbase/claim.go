@@ -272,11 +272,8 @@ func (c *claim) lease(
 	s, now := c.s, c.s.now(c.ctx)
 	moved := false
 	move := func() error {
-		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: c.ctx, Cas: from.cas,
-			RetryStrategy: failFast})
-		if moved = err == nil; moved {
-			s.minds.set(l, &mark{to, done.Cas()})
-		} else { // if the result is unknown, the writes of the tasks decide
+		err := s.move(c.ctx, l, *from, to)
+		if moved = err == nil; !moved { // if the result is unknown, the writes of the tasks decide
 			s.minds.clash(l)
 			s.conflicts.Add(1)
 		}
@@ -327,7 +324,7 @@ func (c *claim) lease(
 		}
 	}
 	if moved && to.Page != from.Page {
-		s.dropPage(c.ctx, l, from.Page)
+		s.dropPage(c.ctx, l, from.Page, 0)
 	}
 	return lost, nil
 }

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-
-	"github.com/couchbase/gocb/v2"
 )
 
 // A damaged document does not hold up others:
@@ -80,7 +78,7 @@ func (s *Store) passing(err error) error {
 
 // cursorOf reads the cursor of a lane, or nil if there is none. It resets a damaged cursor to where it may have been.
 func (s *Store) cursorOf(ctx context.Context, l lane) (*mark, error) {
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
 		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
 		switch {
 		case is == nil:
@@ -88,16 +86,9 @@ func (s *Store) cursorOf(ctx context.Context, l lane) (*mark, error) {
 		case damage == nil:
 			return &mark{*is, cas}, nil
 		}
-		to := cursor{Page: max(is.Page, s.minds.of(l).tail, 1)}
-		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas,
-			RetryStrategy: failFast})
-		switch {
-		case err == nil:
-			return &mark{to, done.Cas()}, s.passing(damage)
-		case refusal(err) != nil:
-			return nil, err
-		}
-		if err := pause(ctx, try+1); err != nil { // somebody else has reset it, or it is locked
+		// Somebody else may reset it, or lock it.
+		err := s.move(ctx, l, mark{cas: cas}, cursor{Page: max(is.Page, s.minds.of(l).tail, 1)})
+		if err := cmp.Or(s.passing(damage), refusal(err), pause(ctx, try)); err != nil {
 			return nil, err
 		}
 	}

@@ -136,9 +136,8 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 			}
 			n = 0
 		case spoilt(err):
-			if err := s.dropSpoilt(ctx, l, n, err); err != nil {
-				return err
-			}
+			_ = s.passing(fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, err))
+			s.dropPage(ctx, l, n, 0)
 		default:
 			return err
 		}
@@ -148,25 +147,7 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 	}
 }
 
-// dropSpoilt removes a damaged page that cannot be appended to.
-func (s *Store) dropSpoilt(ctx context.Context, l lane, n int, damage error) error {
-	raw, cas, err := s.get(ctx, s.lines, l.page(n))
-	if raw == nil || err != nil {
-		return err
-	}
-	return s.dropDamaged(ctx, l, n, cas, fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
-}
-
-// dropDamaged removes a page if it is unchanged.
-func (s *Store) dropDamaged(ctx context.Context, l lane, n int, cas gocb.Cas, damage error) error {
-	_, err := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-	if refusal(err) != nil {
-		return err
-	}
-	return s.passing(damage)
-}
-
-// replaceG is part of every write that needs an open page or a live worker.
+// replaceG is part of every write that needs an open page or a living worker.
 var replaceG = gocb.ReplaceSpec("g", 1, nil)
 
 // open returns the cursor of a lane, and creates the lane if there is none.
@@ -238,7 +219,8 @@ func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	p, cas, err := fetch[page](ctx, s, s.lines, l.page(n))
 	if errors.Is(err, errDamaged) {
-		return nil, s.dropDamaged(ctx, l, n, cas, err)
+		s.dropPage(ctx, l, n, cas)
+		return nil, s.passing(err)
 	}
 	if p != nil {
 		p.cas = cas
@@ -287,13 +269,14 @@ func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
 			return 0, err
 		}
 	}
-	s.dropPage(ctx, l, n)
+	s.dropPage(ctx, l, n, 0)
 	return c.Page, nil
 }
 
-// dropPage deletes a page that nobody reads any more. It is harmless if the page stays.
-func (s *Store) dropPage(ctx context.Context, l lane, n int) {
-	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx})
+// dropPage deletes a page that nobody can read any more, if it is unchanged; a CAS of 0 means in any case. It is
+// harmless if the page stays.
+func (s *Store) dropPage(ctx context.Context, l lane, n int, cas gocb.Cas) {
+	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
 }
 
 // mostGap is how many pages a cursor may have to skip: those that were passed and deleted within the last moments
@@ -322,7 +305,7 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 			return err
 		}
 		if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
-			return s.move(ctx, l, c, cursor{n + 1 + i, 0})
+			return refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0})) // or somebody else does it
 		}
 	}
 	s.minds.appended(l, 0)
@@ -330,10 +313,14 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 	return err
 }
 
-// move sets a cursor if it is unchanged and not locked. Otherwise somebody else will.
+// move sets a cursor, and remembers it, if it is unchanged and not locked.
 func (s *Store) move(ctx context.Context, l lane, from mark, to cursor) error {
-	_, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas, RetryStrategy: failFast})
-	return refusal(err)
+	done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas,
+		RetryStrategy: failFast})
+	if err == nil {
+		s.minds.set(l, &mark{to, done.Cas()})
+	}
+	return err
 }
 
 // lanes returns the lanes of a queue, the most urgent first.

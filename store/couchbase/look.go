@@ -61,7 +61,7 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 		s.minds.forget(l)
 		return at, nil, nil
 	case p != nil: // a crash lost entries but kept the cursor
-		return nil, nil, s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)})
+		return nil, nil, refusal(s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)}))
 	}
 	now, err := s.open(ctx, l) // the cursor has moved on, or the page was lost
 	if err == nil && now.cursor == at.cursor {

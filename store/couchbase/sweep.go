@@ -103,7 +103,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		return 0, err
 	}
 	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
-		s.dropPage(ctx, l, at.Page-1) // a claim has passed it and left it
+		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has passed it and left it
 	}
 	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {
