@@ -34,29 +34,41 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 	}
 }
 
-// forget removes the name of a document from a directory in the collection meta, unless the document has come back. The
-// creator of a document enlists it before and after creating it. So forget sees the new document, or the directory has
-// changed since forget read it, or the creator enlists the name again.
-func (s *Store) forget(ctx context.Context, r ref, directory, name string) error {
+// strike removes a name from a directory that nobody has changed since may agreed; may is told when the name was last
+// entered. A damaged directory is left to its next reader.
+func (s *Store) strike(
+	ctx context.Context, in *gocb.Collection, directory, name string, may func(entered int64) (bool, error),
+) error {
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {
 			return err
 		}
-		raw, cas, err := s.get(ctx, s.meta, directory)
+		raw, cas, err := s.get(ctx, in, directory)
 		if raw == nil || err != nil {
 			return err
 		}
-		if is, err := s.read(ctx, r); is.exists() || err != nil {
-			return err
-		}
-		err = s.mutate(ctx, s.meta, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
-		if absent(err) || spoilt(err) {
+		names, damage := namesIn(directory, raw)
+		if _, is := names[name]; !is || damage != nil {
 			return nil
 		}
-		if err == nil || !mismatch(err) {
+		if ok, err := may(names[name]); !ok || err != nil {
+			return err
+		}
+		err = s.mutate(ctx, in, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
+		if refusal(err) != nil || err == nil {
 			return err
 		}
 	}
+}
+
+// forget removes the name of a document from a directory in the collection meta, unless the document has come back. The
+// creator of a document enlists it before and after creating it. So forget sees the new document, or the directory has
+// changed since forget read it, or the creator enlists the name again.
+func (s *Store) forget(ctx context.Context, r ref, directory, name string) error {
+	return s.strike(ctx, s.meta, directory, name, func(int64) (bool, error) {
+		is, err := s.read(ctx, r)
+		return !is.exists(), err
+	})
 }
 
 // exists reports whether there is a document, and it is not a record that was deleted.
