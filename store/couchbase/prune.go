@@ -118,14 +118,14 @@ func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending
 // deleteEnded deletes each task that still has the given end, and the tasks of one sheet together. It returns how many
 // it deleted, and the tasks that have come back since.
 func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted int, back []store.ID, err error) {
-	groups, err := s.bySheet(ctx, ends)
+	groups, err := s.bySheet(ctx, len(ends), func(i int) store.ID { return ends[i].ID })
 	if err != nil {
 		return 0, nil, err
 	}
 	is, works := make([][]store.ID, len(groups)), make([]*work, len(groups))
 	did, err := s.doEach(ctx, len(groups), func(i int, w *work) (_ bool, err error) {
 		works[i] = w
-		is[i], err = w.batch.Release(groups[i])
+		is[i], err = w.batch.Release(pick(ends, groups[i]))
 		return true, err
 	})
 	for i, w := range works {
@@ -135,7 +135,7 @@ func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted i
 			continue
 		}
 		// The group was damaged and skipped, so its tasks stay.
-		for _, e := range groups[i] {
+		for _, e := range pick(ends, groups[i]) {
 			back = append(back, e.ID)
 		}
 	}

@@ -65,9 +65,6 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		}
 		return err
 	})
-	if f.NoArgs {
-		s.shown.put(found)
-	}
 	return page, err
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tuskqueue/tusk/store/rules"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // sheet is the document of several tasks of one call that differ only in their ids and args. A task stays in its sheet
@@ -201,14 +201,14 @@ func (d *doc) tasks() (all []*doc) {
 	return all
 }
 
-// bySheet groups tasks: the tasks of one sheet together, and each other task alone. It reads only the sheets of blocks
-// with several of the tasks.
-func (s *Store) bySheet(ctx context.Context, ends []rules.Ending) (groups [][]rules.Ending, err error) {
+// bySheet groups n tasks, in order: the tasks of one sheet together, and each other task alone. It reads only the sheets
+// of blocks with several of the tasks.
+func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (groups [][]int, err error) {
 	name := func(i int) ref {
-		r, _ := block(ends[i].ID.String())
+		r, _ := block(id(i).String())
 		return r
 	}
-	blocks := grouped(len(ends), name)
+	blocks := grouped(n, name)
 	in := make([]*doc, len(blocks))
 	err = each(len(blocks), func(i int) (err error) {
 		if len(blocks[i]) > 1 {
@@ -217,18 +217,19 @@ func (s *Store) bySheet(ctx context.Context, ends []rules.Ending) (groups [][]ru
 		return err
 	})
 	for i, of := range blocks {
-		var together []rules.Ending
+		var together []int
 		for _, at := range of {
-			if in[i] != nil && in[i].of(ends[at].ID.String()) != nil {
-				together = append(together, ends[at])
+			if in[i] != nil && in[i].of(id(at).String()) != nil {
+				together = append(together, at)
 			} else {
-				groups = append(groups, ends[at:at+1])
+				groups = append(groups, []int{at})
 			}
 		}
 		if together != nil {
 			groups = append(groups, together)
 		}
 	}
+	slices.SortFunc(groups, func(a, b []int) int { return a[0] - b[0] })
 	return groups, err
 }
 
