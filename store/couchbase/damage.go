@@ -77,19 +77,18 @@ func (s *Store) passing(err error) error {
 }
 
 // cursorOf reads the cursor of a lane, or nil if there is none. It resets a damaged cursor to where it may have been.
-func (s *Store) cursorOf(ctx context.Context, l lane) (*mark, error) {
-	for try := 1; ; try++ {
+func (s *Store) cursorOf(ctx context.Context, l lane) (at *mark, err error) {
+	err = until(ctx, func(int) (bool, error) {
 		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
-		switch {
-		case is == nil:
-			return nil, damage
-		case damage == nil:
-			return &mark{*is, cas}, nil
+		if is == nil {
+			return true, damage
 		}
-		// Somebody else may reset it, or lock it.
-		err := s.move(ctx, l, mark{cas: cas}, cursor{Page: max(is.Page, s.minds.of(l).tail, 1)})
-		if err := cmp.Or(s.passing(damage), refusal(err), pause(ctx, try)); err != nil {
-			return nil, err
+		if damage != nil { // somebody else may reset it, or lock it
+			err := s.move(ctx, l, mark{cas: cas}, cursor{Page: max(is.Page, s.minds.of(l).tail, 1)})
+			return false, cmp.Or(s.passing(damage), refusal(err))
 		}
-	}
+		at = &mark{*is, cas}
+		return true, nil
+	})
+	return at, err
 }

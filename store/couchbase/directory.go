@@ -39,26 +39,21 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 func (s *Store) strike(
 	ctx context.Context, in *gocb.Collection, directory, name string, may func(entered int64) (bool, error),
 ) error {
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return err
-		}
+	return until(ctx, func(int) (bool, error) {
 		raw, cas, err := s.get(ctx, in, directory)
 		if raw == nil || err != nil {
-			return err
+			return true, err
 		}
 		names, damage := namesIn(directory, raw)
 		if _, is := names[name]; !is || damage != nil {
-			return nil
+			return true, nil
 		}
 		if ok, err := may(names[name]); !ok || err != nil {
-			return err
+			return true, err
 		}
 		err = s.mutate(ctx, in, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
-		if refusal(err) != nil || err == nil {
-			return err
-		}
-	}
+		return err == nil, refusal(err)
+	})
 }
 
 // forget removes the name of a document from a directory in the collection meta, unless the document has come back. The
@@ -81,23 +76,20 @@ func (d *doc) exists() bool {
 }
 
 // listed returns the names in a directory, in order. It first rebuilds a damaged directory.
-func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
-	for try := 0; ; try++ {
+func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) (listed []string, err error) {
+	err = until(ctx, func(int) (bool, error) {
 		raw, cas, err := s.get(ctx, in, directory)
 		if raw == nil || err != nil {
-			return nil, err
+			return true, err
 		}
 		names, damage := namesIn(directory, raw)
-		if damage == nil {
-			return slices.Sorted(maps.Keys(names)), nil
+		if damage != nil {
+			return false, s.renew(ctx, in, directory, raw, cas, names, damage)
 		}
-		if err := s.renew(ctx, in, directory, raw, cas, names, damage); err != nil {
-			return nil, err
-		}
-		if err := pause(ctx, try+1); err != nil {
-			return nil, err
-		}
-	}
+		listed = slices.Sorted(maps.Keys(names))
+		return true, nil
+	})
+	return listed, err
 }
 
 // namesIn reads a directory. Its error is errDamaged; the names that could be read are returned anyway.

@@ -122,6 +122,18 @@ func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) 
 	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
 }
 
+// until tries something until it is done or fails, with a pause before each try but the first.
+func until(ctx context.Context, do func(try int) (done bool, err error)) error {
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+		if done, err := do(try); done || err != nil {
+			return err
+		}
+	}
+}
+
 // pause waits for a random time, which grows with each try.
 func pause(ctx context.Context, try int) error {
 	if try > 0 {
