@@ -186,8 +186,6 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 		if d.may(p.Cas, now, r) {
 			c.write(s, d, p, r, version{gone: true})
 		}
-	case memd.CmdSubDocMultiLookup:
-		c.lookupIn(d, p, r, there, now)
 	case memd.CmdSubDocMultiMutation:
 		c.mutateIn(s, d, p, r, there, now)
 	default:
@@ -269,9 +267,6 @@ func (c *Cluster) store(s *client, d *doc, p, r *memd.Packet, there bool, now ti
 	v := version{value: bytes.Clone(p.Value), datatype: p.Datatype &^ uint8(memd.DatatypeFlagCompressed)}
 	if len(p.Extras) >= 8 {
 		v.flags, v.expires = binary.BigEndian.Uint32(p.Extras), expiry(binary.BigEndian.Uint32(p.Extras[4:]), c.time())
-		if p.PreserveExpiryFrame != nil {
-			v.expires = d.now().expires
-		}
 	}
 	c.write(s, d, p, r, v)
 }
