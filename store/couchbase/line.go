@@ -34,6 +34,8 @@ func (l lane) page(n int) string {
 }
 func board(queue string) string { return "b|" + named(queue) }
 
+func (t *task) lane() lane { return lane{t.Queue, t.Priority} }
+
 // entry is a task in a lane, in one of its laps, or a sheet with n available tasks.
 type entry struct {
 	id     string
@@ -71,25 +73,21 @@ func (c *cursor) UnmarshalJSON(b []byte) error {
 
 // queueUp appends tasks to their lanes, in order, and wakes the workers of this process that wait for them.
 func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
-	of := map[lane][]entry{}
-	var lanes []lane
-	for _, t := range tasks {
-		l := lane{t.Queue, t.Priority}
-		if of[l] == nil {
-			lanes = append(lanes, l)
-		}
-		of[l] = append(of[l], entry{t.ID, t.Lap, t.N})
-	}
+	lanes := grouped(len(tasks), func(i int) lane { return tasks[i].lane() })
 	err := each(len(lanes), func(i int) error {
-		for some := range slices.Chunk(of[lanes[i]], pageSize) {
-			if err := s.append(ctx, lanes[i], some); err != nil {
+		for some := range slices.Chunk(pick(tasks, lanes[i]), pageSize) {
+			entries := make([]entry, len(some))
+			for at, t := range some {
+				entries[at] = entry{t.ID, t.Lap, t.N}
+			}
+			if err := s.append(ctx, some[0].lane(), entries); err != nil {
 				return fmt.Errorf("append to a lane: %w", err)
 			}
 		}
 		return nil
 	})
-	for _, l := range lanes {
-		s.bell.Ring(l.queue)
+	for _, of := range lanes {
+		s.bell.Ring(tasks[of[0]].Queue)
 	}
 	return err
 }
@@ -180,10 +178,10 @@ func (s *Store) enter(ctx context.Context, l lane) error {
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t := d.ready()
-		if t == nil || !d.dirty || s.minds.of(lane{t.Queue, t.Priority}).tail != 0 {
+		if t == nil || !d.dirty || s.minds.of(t.lane()).tail != 0 {
 			continue
 		}
-		l := lane{t.Queue, t.Priority}
+		l := t.lane()
 		if err := s.enter(ctx, l); err != nil {
 			return err
 		}
@@ -291,10 +289,7 @@ const (
 // creates the page again, and appends go there: it forgets which page was last appended to, because claims would close
 // page after page on the way there.
 func (s *Store) heal(ctx context.Context, l lane, c mark) error {
-	last := c.Page + mostGap
-	if tail := s.minds.of(l).tail; tail <= c.Page+mostSkipped {
-		last = max(last, tail)
-	}
+	last := max(c.Page+mostGap, min(s.minds.of(l).tail, c.Page+mostSkipped))
 	for n := c.Page; n < last; n += mostGap {
 		after := make([]*page, min(mostGap, last-n))
 		err := each(len(after), func(i int) (err error) {

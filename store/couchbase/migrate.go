@@ -84,17 +84,15 @@ func (s *Store) define(ctx context.Context, statement string) error {
 
 // applied records that a migration was applied. The collection may be so new that its node does not know it yet.
 func (s *Store) applied(ctx context.Context, m *store.Migration) error {
-	for try := 0; ; try++ {
+	return until(ctx, func(try int) (bool, error) {
 		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version),
 			micros(m.AppliedAt), nil)},
 			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
-		if err == nil || !errors.Is(err, gocb.ErrCollectionNotFound) && !unknown(err) || try > 200 {
-			return err
+		if try < 300 && (unknown(err) || errors.Is(err, gocb.ErrCollectionNotFound)) {
+			return false, nil
 		}
-		if err := pause(ctx, try+50); err != nil {
-			return err
-		}
-	}
+		return true, err
+	})
 }
 
 // Migrations implements store.Migrator.

@@ -268,7 +268,7 @@ func (d *doc) ready() *task {
 // stands reports whether a document is available in a lane, in the given lap.
 func (d *doc) stands(l lane, lap int) bool {
 	t := d.ready()
-	return t != nil && t.Lap == lap && t.Queue == l.queue && t.Priority == l.priority
+	return t != nil && t.Lap == lap && t.lane() == l
 }
 
 // stored returns the document that holds a task.

@@ -198,23 +198,20 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 // loadAll loads what the rules want, concurrently.
 func (w *work) loadAll(want *rules.Want) error {
 	var refs []ref
-	names := map[ref]rules.KeyName{}
 	for _, name := range want.Keys {
 		refs = append(refs, keyRef(name))
-		names[keyRef(name)] = name
 	}
 	for _, id := range slices.Concat(want.Tasks, want.Needs) {
 		refs = append(refs, taskRef(id))
 	}
-	refs = slices.DeleteFunc(refs, func(r ref) bool {
-		_, known := w.docs[r]
-		return known
-	})
 	docs := make([]*doc, len(refs))
 	err := each(len(refs), func(i int) (err error) {
+		if _, known := w.docs[refs[i]]; known {
+			return nil
+		}
 		docs[i], err = w.find(refs[i])
-		if refs[i].C == inKey && errors.Is(err, errDamaged) {
-			docs[i], err = w.s.remake(w.ctx, names[refs[i]])
+		if i < len(want.Keys) && errors.Is(err, errDamaged) {
+			docs[i], err = w.s.remake(w.ctx, want.Keys[i])
 		}
 		return err
 	})
