@@ -236,7 +236,11 @@ func (s *Store) seal(ctx context.Context, l lane, n int) error {
 
 // shut removes the field without which nothing can be appended.
 func (s *Store) shut(ctx context.Context, l lane, n int) error {
-	return s.cut(ctx, s.lines, l.page(n), "g")
+	err := s.mutate(ctx, s.lines, l.page(n), 0, gocb.RemoveSpec("g", nil))
+	if absent(err) {
+		return nil
+	}
+	return err
 }
 
 // next ensures that there is a page after page n, and returns its number. A page that was passed and deleted must not

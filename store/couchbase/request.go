@@ -26,15 +26,6 @@ func (s *Store) mutate(
 	})
 }
 
-// cut removes a part of a document, if it is there.
-func (s *Store) cut(ctx context.Context, in *gocb.Collection, id, path string) error {
-	err := s.mutate(ctx, in, id, 0, gocb.RemoveSpec(path, nil))
-	if absent(err) {
-		return nil
-	}
-	return err
-}
-
 // refusals are the errors that say that nothing was written.
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
