@@ -126,7 +126,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 			return err
 		})
 	}
-	if err != nil || u == nil {
+	if err != nil || u == nil || root.cas == 0 { // an earlier call with the same ids has decided it
 		return err == nil, err
 	}
 	if err = s.carryOut(ctx, root, others, made, now); err == nil {
