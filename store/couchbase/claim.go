@@ -174,8 +174,7 @@ const maskedCAS = ^gocb.Cas(0)
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
-		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx,
-			RetryStrategy: failFast})
+		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx})
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
 			if err = got.Content(&cur); err != nil { // the next reader repairs it

@@ -314,8 +314,7 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 
 // move sets a cursor, and remembers it, if it is unchanged and not locked.
 func (s *Store) move(ctx context.Context, l lane, from mark, to cursor) error {
-	done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas,
-		RetryStrategy: failFast})
+	done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas})
 	if err == nil {
 		s.minds.set(l, &mark{to, done.Cas()})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -90,20 +89,14 @@ type retries map[gocb.RetryReason]uint32
 
 var (
 	// The engine itself repeats requests whose connection ended, because the client would route them again while the
-	// first attempt may still be in transit.
-	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0}
-	// failFast makes a request for a locked document fail at once instead of blocking until it times out.
-	failFast = patient.but(gocb.KVLockedRetryReason, 0)
+	// first attempt may still be in transit. A request for a locked document fails at once.
+	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
+		gocb.KVLockedRetryReason: 0}
 	// briefly retries an unlock for a few milliseconds if the server asks for it. Servers before 7.6 also do so if the
 	// document's lock has expired already. A lock that stays expires by itself.
-	briefly = patient.but(gocb.KVTemporaryFailureRetryReason, 3)
+	briefly = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
+		gocb.KVTemporaryFailureRetryReason: 3}
 )
-
-func (r retries) but(reason gocb.RetryReason, most uint32) retries {
-	r = maps.Clone(r)
-	r[reason] = most
-	return r
-}
 
 // RetryAfter implements gocb.RetryStrategy.
 func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
