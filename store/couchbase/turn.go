@@ -67,8 +67,6 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	for i, w := range waiting {
 		answer[i] = store.Turns{Queue: w.Queue, Tenant: w.Tenant, Partition: w.Partition, Held: held[w.turn],
 			Waiting: first[i]}
-	}
-	for _, w := range waiting {
 		delete(held, w.turn)
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(held), turn.compare) {
