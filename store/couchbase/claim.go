@@ -100,12 +100,7 @@ func (c *claim) again() ([]store.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := meant
-	for _, id := range held {
-		if !slices.Contains(meant, id) {
-			ids = append(ids, id)
-		}
-	}
+	ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(meant, held))))
 	docs, err := s.spread(c.ctx, ids, s.load)
 	if err != nil {
 		return nil, err

@@ -239,10 +239,21 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	return tasks[:min(len(tasks), limit)], nil
 }
 
-// backFrom returns the tasks to take back from a worker, as far as its document names them: all of them if it is dead,
-// and otherwise those that it does not know of.
+// backFrom declares a worker dead if its beat is overdue or its document is damaged. It returns the worker, or nil if
+// there is none, and the tasks to take back, as far as its document names them: all of them if it is dead, and
+// otherwise those that it does not know of.
 func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*task, err error) {
-	w, err = s.declare(ctx, id)
+	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
+		if w = nil; d.cas == 0 {
+			return false
+		}
+		w = d.worker()
+		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
+		if dies {
+			w.G = nil
+		}
+		return dies
+	})
 	switch {
 	case w == nil || err != nil:
 	case w.G != nil:
@@ -267,23 +278,6 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 		answers = append(answers, t.lentOut())
 	}
 	return answers
-}
-
-// declare reads a worker and declares it dead if its beat is overdue or its document is damaged. It returns nil if
-// there is none.
-func (s *Store) declare(ctx context.Context, id string) (w *worker, err error) {
-	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
-		if w = nil; d.cas == 0 {
-			return false
-		}
-		w = d.worker()
-		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
-		if dies {
-			w.G = nil
-		}
-		return dies
-	})
-	return w, err
 }
 
 // heldIn reads tasks and returns those that a worker holds.

@@ -56,10 +56,6 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 // scopes and collections return before it does. docs.couchbase.com: "SQL++ Error Codes".
 const noKeyspace, noScope = 12003, 12021
 
-func hasCode(err *gocb.QueryError, codes ...uint32) bool {
-	return slices.ContainsFunc(err.Errors, func(e gocb.QueryErrorDesc) bool { return slices.Contains(codes, e.Code) })
-}
-
 // define runs a statement of the schema. It waits until the query service knows what the statements before it have
 // created.
 func (s *Store) define(ctx context.Context, statement string) error {
@@ -68,8 +64,9 @@ func (s *Store) define(ctx context.Context, statement string) error {
 	for {
 		_, err := ask[struct{}](s, statement, gocb.QueryOptions{Context: ctx, Adhoc: true, Timeout: s.queryTimeout})
 		var of *gocb.QueryError
-		if !errors.As(err, &of) || !hasCode(of, noKeyspace, noScope) &&
-			!slices.ContainsFunc(of.Errors, func(e gocb.QueryErrorDesc) bool { return e.Retry }) { // it may be repeated
+		if !errors.As(err, &of) || !slices.ContainsFunc(of.Errors, func(e gocb.QueryErrorDesc) bool {
+			return e.Retry || e.Code == noKeyspace || e.Code == noScope
+		}) {
 			return err
 		}
 		select {

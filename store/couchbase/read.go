@@ -43,7 +43,10 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		if err != nil {
 			return nil, err
 		}
-		found = inOrderOfIDs(append(found, next...))
+		found = append(found, next...)
+		slices.SortFunc(found, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
+		// Some tasks have a document of their own and are also in a sheet that was read.
+		found = slices.CompactFunc(found, func(a, b *doc) bool { return a.ID == b.ID })
 		last := ""
 		for _, last = range ids {
 			if isSheet(ref{inTask, last}) {
@@ -66,13 +69,6 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		return err
 	})
 	return page, err
-}
-
-// inOrderOfIDs sorts tasks, the latest first, and removes duplicates: some tasks have a document of their own and are
-// also in a sheet that was read.
-func inOrderOfIDs(docs []*doc) []*doc {
-	slices.SortFunc(docs, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
-	return slices.CompactFunc(docs, func(a, b *doc) bool { return a.ID == b.ID })
 }
 
 // readAll returns the tasks with the ids that match the filter.
