@@ -94,15 +94,13 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 
 // append adds entries to the last page of a lane. An entry may be appended twice: when the second is met, its task has
 // left the lap that it names.
-func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
+func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error) {
 	n := s.minds.of(l).tail
 	for try := 0; ; try++ {
 		if n == 0 {
-			c, err := s.open(ctx, l)
-			if err != nil {
+			if n, err = s.last(ctx, l, 0); err != nil {
 				return err
 			}
-			n = c.Page
 		}
 		var done *gocb.MutateInResult
 		err := s.again(ctx, func() (err error) {
@@ -121,7 +119,14 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 			}
 			return s.seal(ctx, l, n)
 		case errors.Is(err, gocb.ErrPathNotFound): // sealed
-			if n, err = s.next(ctx, l, n); err != nil {
+			was := n
+			if err = nil; try > 0 { // and so was the one before: there may be many more
+				n, err = s.last(ctx, l, n)
+			}
+			if err == nil && n == was {
+				n, err = s.next(ctx, l, n)
+			}
+			if err != nil {
 				return err
 			}
 		case errors.Is(err, gocb.ErrDocumentNotFound): // passed and deleted, or lost
@@ -185,13 +190,32 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 		if err := s.enter(ctx, l); err != nil {
 			return err
 		}
-		c, err := s.open(ctx, l)
+		n, err := s.last(ctx, l, 0)
 		if err != nil {
 			return err
 		}
-		s.minds.appended(l, c.Page)
+		s.minds.appended(l, n)
 	}
 	return nil
+}
+
+// last returns the last page of a lane from a page on, and creates the lane if there is none. There may be very many
+// pages, so it goes on in steps that double for as long as there is a page, and then in steps that halve.
+func (s *Store) last(ctx context.Context, l lane, from int) (int, error) {
+	c, err := s.open(ctx, l)
+	n, step := max(c.Page, from), 1
+	for grows := true; err == nil && step > 0; {
+		var p *page
+		if p, err = s.readPage(ctx, l, n+step); p != nil {
+			n += step
+		}
+		if grows = grows && p != nil; grows {
+			step *= 2
+		} else {
+			step /= 2
+		}
+	}
+	return n, err
 }
 
 // makePage creates a page unless it exists.
