@@ -137,6 +137,10 @@ func TestATurnThatADeadLeaderHasDecidedCounts(t *testing.T) {
 	within := r.b.patience
 	r.b.patience = time.Hour
 	r.lead() // this waits for nobody
+	soon, cancel := context.WithTimeout(r.ctx(), 10*time.Second)
+	defer cancel()
+	_, err := r.b.Turns(soon, 0, 10, 10) // nor does who only looks
+	r.must("turns", err)
 	r.b.patience = within
 	turns, err := r.b.Turns(r.ctx(), r.term, 10, 10)
 	r.must("turns", err)
