@@ -66,13 +66,15 @@ func (s *Store) forget(ctx context.Context, r ref, directory, name string) error
 	})
 }
 
-// exists reports whether there is a document, and it is not a record that was deleted.
+// exists reports whether there is a record, or a worker that may hold tasks.
 func (d *doc) exists() bool {
 	if d == nil {
 		return false
 	}
-	r, is := d.body.(*record)
-	return !is || r.Body != nil
+	if w, is := d.body.(*worker); is {
+		return !w.Combed
+	}
+	return d.body.(*record).Body != nil
 }
 
 // listed returns the names in a directory, in order. It first rebuilds a damaged directory.

@@ -282,8 +282,8 @@ func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 		return w.commit()
 	}
 	level := s.durability
-	// A beat that is lost costs a second attempt at most. But a worker that is not known is never declared dead.
-	if _, is := d.body.(*worker); is && d.cas != 0 {
+	// A beat that is lost costs a second attempt at most. But nobody rescues the tasks of a worker that is not listed.
+	if w, is := d.body.(*worker); is && d.cas != 0 && !w.Combed {
 		level = gocb.DurabilityLevelUnknown
 	}
 	return s.writeAt(ctx, d, level)

@@ -32,14 +32,22 @@ func (s *Store) young(ctx context.Context, h *head) time.Duration {
 	return time.Duration(h.Born-s.now(ctx))*time.Microsecond + s.lateBy
 }
 
-// expiry returns how long after it is written the server removes a document; 0 means never. It removes graves, and
-// records that were deleted, or are about to be created.
+// forgetAfter is how long a dead worker is remembered, so that one that was only suspended learns of it when it wakes
+// up, and how long a deleted record is.
+const forgetAfter = 24 * time.Hour
+
+// expiry returns how long after it is written the server removes a document; 0 means never. It removes graves, dead
+// workers that hold nothing, and records that were deleted, or are about to be created.
 func (s *Store) expiry(ctx context.Context, d *doc) time.Duration {
 	switch b := d.body.(type) {
 	case *grave:
 		return max(s.young(ctx, &b.head), 0) + time.Second // the server drops the fraction
 	case *record:
 		if b.Body == nil && b.Unit == nil {
+			return forgetAfter
+		}
+	case *worker:
+		if b.Combed {
 			return forgetAfter
 		}
 	}

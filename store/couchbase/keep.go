@@ -255,7 +255,9 @@ func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*tas
 		return dies
 	})
 	switch {
-	case w == nil || err != nil:
+	case err != nil:
+	case w == nil || w.Combed:
+		err = s.forget(ctx, workerRef(id), workerList, id)
 	case w.G != nil:
 		back, err = s.straysOf(ctx, id, w)
 	default:
@@ -362,7 +364,10 @@ func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error)
 	case len(held) > 0:
 		return held, nil // there may be more
 	}
-	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
+	return nil, s.alter(ctx, workerRef(id), func(d *doc) bool {
+		d.worker().Combed = len(d.worker().Leases) == 0 // or leftBy has to look again
+		return d.cas != 0 && d.worker().Combed
+	})
 }
 
 // combLiving returns the strays among the tasks that a live worker holds. The doubt about its claims ends once it has

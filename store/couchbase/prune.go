@@ -11,17 +11,13 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended learns of it when it
-// wakes up.
-const forgetAfter = 24 * time.Hour
-
 // Prune implements store.Keeper. If one of its queries fails, it does what the others find.
 func (s *Store) Prune(ctx context.Context, term int64, given store.Retention, limit int) (deleted int, err error) {
 	defer says(&err, "prune")
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}
-	errs := []error{s.pruneStats(ctx, given.Stats), s.pruneWorkers(ctx)}
+	errs := []error{s.pruneStats(ctx, given.Stats)}
 	for _, c := range s.classes(ctx, &given) {
 		if deleted == limit {
 			break
@@ -191,22 +187,4 @@ func (s *Store) pruneErrors(ctx context.Context, keep time.Duration) error {
 		s.forgot.Store(int64(time.Since(s.opened)))
 	}
 	return err
-}
-
-// pruneWorkers forgets dead workers that hold no lease, neither by their intents nor by the index: nothing else would
-// find the tasks of a worker that is forgotten.
-func (s *Store) pruneWorkers(ctx context.Context) error {
-	return s.eachWorker(ctx, func(id string, d *doc) error {
-		if d != nil {
-			w := d.worker()
-			mayHold := w.G != nil || len(w.Leases) > 0 || !w.Combed
-			if mayHold || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
-				return nil
-			}
-			if gone, err := s.remove(ctx, d); !gone || err != nil {
-				return err
-			}
-		}
-		return s.forget(ctx, workerRef(id), workerList, id)
-	})
 }

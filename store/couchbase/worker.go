@@ -24,7 +24,7 @@ type worker struct {
 	Beat    int64        `json:"b"`
 	Expires int64        `json:"x"`
 	Left    bool         `json:"left,omitempty"`
-	Combed  bool         `json:"combed,omitempty"` // dead, and the index has no more leases of it
+	Combed  bool         `json:"combed,omitempty"` // dead, and it holds nothing: it leaves the directory, and expires
 	Seq     int64        `json:"seq,omitempty"`    // of its last beat
 	// Leases claimed before this time are in Names, or the worker does not know of them.
 	Since int64    `json:"since,omitempty"`
