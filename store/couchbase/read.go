@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -173,24 +174,39 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 	return counts, err
 }
 
-// Workers implements store.Reader.
-func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
+// Workers implements store.Reader. A worker that cannot be read holds up no other.
+func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) {
 	defer says(&err, "workers")
-	var living []store.Worker
-	err = s.eachWorker(ctx, func(id string, d *doc) error {
-		if d == nil || d.worker().G == nil {
-			return nil
-		}
-		w := d.worker()
-		one := w.Info
-		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
-		_, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
-		one.Running = len(held)
-		living = append(living, one)
-		return err
+	ids, err := s.listed(ctx, s.meta, workerList)
+	if err != nil {
+		return nil, err
+	}
+	all, errs := make([]*store.Worker, len(ids)), make([]error, len(ids))
+	_ = each(len(ids), func(i int) error {
+		all[i], errs[i] = s.living(ctx, ids[i])
+		return nil
 	})
+	for _, w := range all {
+		if w != nil {
+			living = append(living, *w)
+		}
+	}
 	slices.SortFunc(living, func(a, b store.Worker) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))
 	})
-	return living, err
+	return living, errors.Join(errs...)
+}
+
+// living returns a worker, or nil if it is not alive.
+func (s *Store) living(ctx context.Context, id string) (*store.Worker, error) {
+	d, err := s.read(ctx, workerRef(id))
+	if d == nil || err != nil || d.worker().G == nil {
+		return nil, err
+	}
+	w := d.worker()
+	one := w.Info
+	one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
+	_, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
+	one.Running = len(held)
+	return &one, err
 }

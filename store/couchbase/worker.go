@@ -50,26 +50,6 @@ func newWorker() *worker {
 	return &worker{Leases: map[string][]string{}, Stops: map[string]string{}}
 }
 
-// eachWorker calls do for each listed worker, in order; d is nil if the worker has no document. A worker that cannot be
-// read holds up no other.
-func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error) error {
-	ids, err := s.listed(ctx, s.meta, workerList)
-	if err != nil {
-		return err
-	}
-	docs, errs := make([]*doc, len(ids)), make([]error, len(ids))
-	_ = each(len(ids), func(i int) error {
-		docs[i], errs[i] = s.read(ctx, workerRef(ids[i]))
-		return nil
-	})
-	for i, id := range ids {
-		if errs[i] == nil {
-			errs[i] = do(id, docs[i])
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // meant returns the tasks that a worker meant to lease under some tokens, without duplicates: an intent whose answer
 // was lost may be stored twice.
 func (w *worker) meant(tokens ...string) (ids []string) {
