@@ -348,7 +348,7 @@ func (s *Store) heldBy(ctx context.Context, worker string) ([]string, error) {
 	return query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage})
 }
 
-// comb asks the index which tasks a worker holds: a dead one, until there are none, or a living one whose claim was in
+// comb asks the index which tasks a worker holds: a dead one, until there are none, or a live one whose claim was in
 // doubt. Intents are written without durability, so a failover may have lost an intent and kept its lease.
 func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error) {
 	ids, err := s.heldBy(ctx, id)

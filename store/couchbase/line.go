@@ -150,7 +150,7 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error)
 	}
 }
 
-// replaceG is part of every write that needs an open page or a living worker.
+// replaceG is part of every write that needs an open page or a live worker.
 var replaceG = gocb.ReplaceSpec("g", 1, nil)
 
 // open returns the cursor of a lane, and creates the lane if there is none.

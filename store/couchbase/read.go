@@ -175,7 +175,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 }
 
 // Workers implements store.Reader. A worker that cannot be read holds up no other.
-func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) {
+func (s *Store) Workers(ctx context.Context) (live []store.Worker, err error) {
 	defer says(&err, "workers")
 	ids, err := s.listed(ctx, s.meta, workerList)
 	if err != nil {
@@ -183,22 +183,22 @@ func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) 
 	}
 	all, errs := make([]*store.Worker, len(ids)), make([]error, len(ids))
 	_ = each(len(ids), func(i int) error {
-		all[i], errs[i] = s.living(ctx, ids[i])
+		all[i], errs[i] = s.live(ctx, ids[i])
 		return nil
 	})
 	for _, w := range all {
 		if w != nil {
-			living = append(living, *w)
+			live = append(live, *w)
 		}
 	}
-	slices.SortFunc(living, func(a, b store.Worker) int {
+	slices.SortFunc(live, func(a, b store.Worker) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))
 	})
-	return living, errors.Join(errs...)
+	return live, errors.Join(errs...)
 }
 
-// living returns a worker, or nil if it is not alive.
-func (s *Store) living(ctx context.Context, id string) (*store.Worker, error) {
+// live returns a worker, or nil if it is not alive.
+func (s *Store) live(ctx context.Context, id string) (*store.Worker, error) {
 	d, err := s.read(ctx, workerRef(id))
 	if d == nil || err != nil || d.worker().G == nil {
 		return nil, err
