@@ -14,9 +14,8 @@ import (
 // sheet is the document of several tasks of one call that differ only in their ids and args. A task stays in its sheet
 // as long as the sheet can represent it: while the task is available, runs for the first time, or has completed without
 // anything else to record, or if all tasks of the sheet were changed or cancelled alike before they ran. Otherwise the
-// task gets a document of its own, and the sheet says that the task has moved.
-// Both writes are a unit, and the sheet's write decides. So a lookup of a task reads the task's own document first, and
-// then the sheet of its block of ids.
+// task gets a document of its own, and the sheet says that the task has moved. Both writes are a unit, and the sheet's
+// write decides. So a lookup of a task reads the task's own document first, and then the sheet of its block of ids.
 type sheet struct {
 	// The fields that the tasks share, as they were when the tasks were new or were last changed together. Those that
 	// an index uses say what the sheet holds now.
@@ -216,9 +215,9 @@ func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (gr
 		}
 		return err
 	})
-	for i, of := range blocks {
+	for i := range blocks {
 		var together []int
-		for _, at := range of {
+		for _, at := range blocks[i] {
 			if in[i] != nil && in[i].of(id(at).String()) != nil {
 				together = append(together, at)
 			} else {
