@@ -41,7 +41,7 @@ func (n *node) configuration(bucket bool, ports []int) []byte {
 		config["name"], config["nodeLocator"], config["uuid"] = Bucket, "vbucket", "0123456789abcdef0123456789abcdef"
 		config["nodes"], config["bucketCapabilitiesVer"] = nodes, ""
 		config["bucketCapabilities"] = []string{"collections", "durableWrite", "cbhello", "touch", "cccp", "nodesExt",
-			"xattr", "preserveExpiry"}
+			"xattr"}
 		config["vBucketServerMap"] = object{"hashAlgorithm": "CRC", "numReplicas": c.replicas, "serverList": servers,
 			"vBucketMap": owners}
 	}

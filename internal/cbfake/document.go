@@ -46,11 +46,14 @@ func vbucketOf(key string) int {
 	return int(crc32.ChecksumIEEE([]byte(key))>>16) & 0x7fff % vbuckets
 }
 
+// time is the time of the nodes' clocks.
+func (c *Cluster) time() time.Time { return time.Now().Add(c.ahead) }
+
 // tick returns the next CAS of a vbucket. It is a hybrid clock in nanoseconds whose lowest 16 bits
 // are a counter. docs.couchbase.com: "XDCR Conflict Resolution", timestamp and the hybrid logical
 // clock.
 func (c *Cluster) tick(vb int) uint64 {
-	now := uint64(time.Now().Add(c.ahead+c.faults.Skew[c.owner[vb]]).UnixNano()) &^ 0xffff
+	now := uint64(c.time().Add(c.faults.Skew[c.owner[vb]]).UnixNano()) &^ 0xffff
 	c.clock[vb] = max(now, c.clock[vb]+1)
 	return c.clock[vb]
 }
@@ -162,7 +165,7 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 		docs[key] = d
 	}
 	now := time.Now()
-	there := d.now().there(now)
+	there := d.now().there(c.time())
 	switch p.Command {
 	case memd.CmdGet, memd.CmdGetLocked, memd.CmdDelete, memd.CmdUnlockKey, memd.CmdReplace:
 		if !there {
@@ -183,8 +186,6 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 		if d.may(p.Cas, now, r) {
 			c.write(s, d, p, r, version{gone: true})
 		}
-	case memd.CmdSubDocMultiLookup:
-		c.lookupIn(d, p, r, there, now)
 	case memd.CmdSubDocMultiMutation:
 		c.mutateIn(s, d, p, r, there, now)
 	default:
@@ -265,10 +266,7 @@ func (c *Cluster) store(s *client, d *doc, p, r *memd.Packet, there bool, now ti
 	}
 	v := version{value: bytes.Clone(p.Value), datatype: p.Datatype &^ uint8(memd.DatatypeFlagCompressed)}
 	if len(p.Extras) >= 8 {
-		v.flags, v.expires = binary.BigEndian.Uint32(p.Extras), expiry(binary.BigEndian.Uint32(p.Extras[4:]), now)
-		if p.PreserveExpiryFrame != nil {
-			v.expires = d.now().expires
-		}
+		v.flags, v.expires = binary.BigEndian.Uint32(p.Extras), expiry(binary.BigEndian.Uint32(p.Extras[4:]), c.time())
 	}
 	c.write(s, d, p, r, v)
 }

@@ -169,7 +169,7 @@ func (c *Cluster) Requests() (n int64) {
 // Writes returns how many of these would have changed a document.
 func (c *Cluster) Writes() (n int64) {
 	for _, code := range documentRequests {
-		if code != memd.CmdGet && code != memd.CmdSubDocMultiLookup {
+		if code != memd.CmdGet {
 			n += c.requests[code].Load()
 		}
 	}
@@ -181,7 +181,7 @@ func (c *Cluster) Queries() int64 { return c.queries.Load() }
 
 var documentRequests = []memd.CmdCode{memd.CmdGet, memd.CmdSet, memd.CmdAdd, memd.CmdReplace, memd.CmdDelete,
 	memd.CmdGetLocked,
-	memd.CmdUnlockKey, memd.CmdSubDocMultiLookup, memd.CmdSubDocMultiMutation}
+	memd.CmdUnlockKey, memd.CmdSubDocMultiMutation}
 
 func (n *node) accept() {
 	for {
@@ -256,7 +256,7 @@ var features = map[memd.HelloFeature]bool{memd.FeatureDatatype: true, memd.Featu
 	memd.FeatureSeqNo: true,
 	memd.FeatureXattr: true, memd.FeatureXerror: true, memd.FeatureSelectBucket: true, memd.FeatureJSON: true,
 	memd.FeatureUnorderedExec: true, memd.FeatureAltRequests: true, memd.FeatureSyncReplication: true,
-	memd.FeatureCollections: true, memd.FeaturePreserveExpiry: true}
+	memd.FeatureCollections: true}
 
 // agree turns on the features that both sides know.
 func (s *client) agree(list []byte) {

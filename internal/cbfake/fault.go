@@ -125,8 +125,8 @@ func (c *Cluster) ForgetStatements() {
 	clear(c.prepared)
 }
 
-// JumpClock moves the clock that generates CAS values. The values never go back: a CAS is larger
-// than all before it.
+// JumpClock moves the clock that generates CAS values and lets documents expire. The values never
+// go back: a CAS is larger than all before it.
 func (c *Cluster) JumpClock(by time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -3,7 +3,6 @@ package cbfake
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	"github.com/couchbase/gocbcore/v10/memd"
@@ -54,9 +53,9 @@ func clone(v any) any {
 	return v
 }
 
-// split splits a path into names and array positions: a.`b.c`[0]. docs.couchbase.com: "Sub-Document
-// Operations", path syntax.
-func split(path string) (parts []any, ok bool) {
+// split splits a path into names: a.`b.c`. docs.couchbase.com: "Sub-Document Operations", path
+// syntax.
+func split(path string) (parts []string) {
 	var name strings.Builder
 	flush := func() {
 		if name.Len() > 0 {
@@ -72,50 +71,23 @@ func split(path string) (parts []any, ok bool) {
 			for i++; i < len(path) && path[i] != '`'; i++ {
 				name.WriteByte(path[i])
 			}
-		case '[':
-			flush()
-			end := strings.IndexByte(path[i:], ']')
-			if end < 0 {
-				return nil, false
-			}
-			n, err := strconv.Atoi(path[i+1 : i+end])
-			if err != nil {
-				return nil, false
-			}
-			parts = append(parts, n)
-			i += end
 		default:
 			name.WriteByte(path[i])
 		}
 	}
 	flush()
-	return parts, true
+	return parts
 }
 
 // find returns the value at a path.
-func find(v any, parts []any) (any, memd.StatusCode) {
+func find(v any, parts []string) (any, memd.StatusCode) {
 	for _, p := range parts {
-		switch p := p.(type) {
-		case string:
-			m, ok := v.(map[string]any)
-			if !ok {
-				return nil, memd.StatusSubDocPathMismatch
-			}
-			if v, ok = m[p]; !ok {
-				return nil, memd.StatusSubDocPathNotFound
-			}
-		case int:
-			a, ok := v.([]any)
-			if !ok {
-				return nil, memd.StatusSubDocPathMismatch
-			}
-			if p < 0 {
-				p += len(a)
-			}
-			if p < 0 || p >= len(a) {
-				return nil, memd.StatusSubDocPathNotFound
-			}
-			v = a[p]
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil, memd.StatusSubDocPathMismatch
+		}
+		if v, ok = m[p]; !ok {
+			return nil, memd.StatusSubDocPathNotFound
 		}
 	}
 	return v, 0

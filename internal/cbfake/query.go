@@ -260,8 +260,8 @@ func (c *Cluster) indexed(s *statement, q *request) (rows []row, err error) {
 // sight returns a function that returns the version of a document that a query sees in an index, with its row. The
 // version is nil if there is none. If all is set, the query asks for all writes.
 func (c *Cluster) sight(x *index, covered, all bool) func(key string, d *doc) (row, *version) {
-	now := time.Now()
-	known := now.Add(-c.faults.Lag) // the index has what was written until then
+	now := c.time()
+	known := time.Now().Add(-c.faults.Lag) // the index has what was written until then
 	return func(key string, d *doc) (row, *version) {
 		for i := len(d.versions) - 1; i >= 0; i-- {
 			v := &d.versions[i]

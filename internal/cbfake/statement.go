@@ -35,7 +35,7 @@ type row struct {
 // expr is META(t).id, or a path in the document. If parts is nil, it is the whole document.
 type expr struct {
 	id    bool
-	parts []any
+	parts []string
 }
 
 type term struct {
@@ -115,8 +115,7 @@ func exprOf(text string) expr {
 	if strings.HasPrefix(text, "META(") {
 		return expr{id: true}
 	}
-	parts, _ := split(text)
-	return expr{parts: parts[1:]}
+	return expr{parts: split(text)[1:]}
 }
 
 func termOf(text string) term {
@@ -129,7 +128,7 @@ func termOf(text string) term {
 	}
 	t := term{expr: exprOf(text), name: "id"}
 	if n := len(t.parts); n > 0 {
-		t.name = t.parts[n-1].(string)
+		t.name = t.parts[n-1]
 	} else if !t.id {
 		t.name = text
 	}
@@ -141,8 +140,7 @@ func (e expr) field() string {
 	if e.id || len(e.parts) == 0 {
 		return ""
 	}
-	name, _ := e.parts[0].(string)
-	return name
+	return e.parts[0]
 }
 
 // plain reports whether the expression is a field of the document, or its id.

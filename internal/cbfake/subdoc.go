@@ -22,17 +22,15 @@ type spec struct {
 	value []byte
 }
 
-// specsOf decodes the specs of a request. Specs that write have values.
-func specsOf(b []byte, head int) (specs []spec, ok bool) {
+// specsOf decodes the specs of a request.
+func specsOf(b []byte) (specs []spec, ok bool) {
+	const head = 8
 	for len(b) > 0 {
 		if len(b) < head {
 			return nil, false
 		}
 		s := spec{op: memd.CmdCode(b[0]), flags: memd.SubdocFlag(b[1])}
-		n, m := int(binary.BigEndian.Uint16(b[2:])), 0
-		if head == 8 {
-			m = int(binary.BigEndian.Uint32(b[4:]))
-		}
+		n, m := int(binary.BigEndian.Uint16(b[2:])), int(binary.BigEndian.Uint32(b[4:]))
 		if len(b) < head+n+m {
 			return nil, false
 		}
@@ -42,74 +40,15 @@ func specsOf(b []byte, head int) (specs []spec, ok bool) {
 	return specs, len(specs) > 0 && len(specs) <= most
 }
 
-func (c *Cluster) lookupIn(d *doc, p, r *memd.Packet, there bool, now time.Time) {
-	if !there {
-		r.Status = memd.StatusKeyNotFound
-		return
-	}
-	specs, ok := specsOf(p.Value, 4)
-	if !ok {
-		r.Status = memd.StatusSubDocBadCombo
-		return
-	}
-	for _, sp := range specs {
-		status, value := look(d.now(), sp)
-		if status != 0 {
-			r.Status = memd.StatusSubDocBadMulti
-		}
-		r.Value = binary.BigEndian.AppendUint16(r.Value, uint16(status))
-		r.Value = binary.BigEndian.AppendUint32(r.Value, uint32(len(value)))
-		r.Value = append(r.Value, value...)
-	}
-	r.Cas = d.now().cas
-	if d.locked(now) {
-		r.Cas = ^uint64(0)
-	}
-}
-
-func look(v *version, sp spec) (memd.StatusCode, []byte) {
-	if sp.flags&memd.SubdocFlagXattrPath != 0 {
-		return memd.StatusSubDocPathNotFound, nil
-	}
-	if sp.op == memd.CmdGet {
-		return 0, v.value
-	}
-	tree, ok := v.root()
-	if !ok {
-		return memd.StatusSubDocNotJSON, nil
-	}
-	parts, ok := split(sp.path)
-	if !ok {
-		return memd.StatusSubDocPathInvalid, nil
-	}
-	found, status := find(tree, parts)
-	if status != 0 {
-		return status, nil
-	}
-	switch sp.op {
-	case memd.CmdSubDocExists:
-		return 0, nil
-	case memd.CmdSubDocGetCount:
-		switch v := found.(type) {
-		case map[string]any:
-			return 0, fmt.Append(nil, len(v))
-		case []any:
-			return 0, fmt.Append(nil, len(v))
-		}
-		return memd.StatusSubDocPathMismatch, nil
-	}
-	return 0, encode(found)
-}
-
 // mutateIn changes parts of a document: all of them or none. docs.couchbase.com: "Sub-Document
 // Operations", multi-mutation.
 func (c *Cluster) mutateIn(s *client, d *doc, p, r *memd.Packet, there bool, now time.Time) {
-	specs, ok := specsOf(p.Value, 8)
+	specs, ok := specsOf(p.Value)
 	if !ok {
 		r.Status = memd.StatusSubDocBadCombo
 		return
 	}
-	flags, expires := extrasOf(p, d.now().expires, now)
+	flags, expires := extrasOf(p, c.time())
 	v := version{datatype: uint8(memd.DatatypeFlagJSON), expires: expires, flags: d.now().flags}
 	switch {
 	case there && flags&memd.SubdocDocFlagAddDoc != 0:
@@ -151,7 +90,7 @@ func (c *Cluster) mutateIn(s *client, d *doc, p, r *memd.Packet, there bool, now
 }
 
 // extrasOf decodes the flags and the expiry of a request.
-func extrasOf(p *memd.Packet, had, now time.Time) (flags memd.SubdocDocFlag, expires time.Time) {
+func extrasOf(p *memd.Packet, now time.Time) (flags memd.SubdocDocFlag, expires time.Time) {
 	switch len(p.Extras) {
 	case 1:
 		flags = memd.SubdocDocFlag(p.Extras[0])
@@ -161,40 +100,35 @@ func extrasOf(p *memd.Packet, had, now time.Time) (flags memd.SubdocDocFlag, exp
 			flags = memd.SubdocDocFlag(p.Extras[4])
 		}
 	}
-	if p.PreserveExpiryFrame != nil {
-		expires = had
-	}
 	return flags, expires
 }
 
 // apply changes one path of a document.
 func (sp *spec) apply(tree any) (value []byte, status memd.StatusCode) {
-	parts, ok := split(sp.path)
-	if !ok || len(parts) == 0 {
+	parts := split(sp.path)
+	if len(parts) == 0 {
 		return nil, memd.StatusSubDocPathInvalid
 	}
 	parent := tree
 	for _, step := range parts[:len(parts)-1] {
-		next, status := find(parent, []any{step})
+		next, status := find(parent, []string{step})
 		if status == memd.StatusSubDocPathNotFound && sp.flags&memd.SubdocFlagMkDirP != 0 {
 			m, isMap := parent.(map[string]any)
-			name, isName := step.(string)
-			if !isMap || !isName {
+			if !isMap {
 				return nil, memd.StatusSubDocPathMismatch
 			}
 			next = map[string]any{}
-			m[name] = next
+			m[step] = next
 		} else if status != 0 {
 			return nil, status
 		}
 		parent = next
 	}
 	m, isMap := parent.(map[string]any)
-	name, isName := parts[len(parts)-1].(string)
-	if !isMap || !isName {
-		return nil, memd.StatusSubDocPathMismatch // the fake does not change array elements
+	if !isMap {
+		return nil, memd.StatusSubDocPathMismatch
 	}
-	return sp.change(m, name)
+	return sp.change(m, parts[len(parts)-1])
 }
 
 func (sp *spec) change(m map[string]any, name string) ([]byte, memd.StatusCode) {

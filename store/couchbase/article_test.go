@@ -99,7 +99,7 @@ func (r *rig) articleRound(consumers int, done, lost *atomic.Int64) error {
 		time.Sleep(time.Millisecond)
 	}
 	for _, id := range ids {
-		got, err := r.b.lines.GetAndLock(id, 15*time.Second, &gocb.GetAndLockOptions{RetryStrategy: failFast})
+		got, err := r.b.lines.GetAndLock(id, 15*time.Second, nil)
 		if errors.Is(err, gocb.ErrDocumentLocked) || errors.Is(err, gocb.ErrDocumentNotFound) {
 			lost.Add(1)
 			continue

@@ -55,7 +55,8 @@ func TestAClaimIsRepeatedWithoutTheIndex(t *testing.T) {
 	lost := store.NewToken()
 	_, err = r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 10, Token: lost})
 	r.must("claim", err)
-	r.must("lose an intent", r.a.cut(r.ctx(), r.a.meta, workerKey(r.worker.String()), leasePath(lost.String())))
+	r.must("lose an intent", r.a.mutate(r.ctx(), r.a.meta, workerKey(r.worker.String()), 0,
+		gocb.RemoveSpec(leasePath(lost.String()), nil)))
 
 	r.f.Set(cbfake.Faults{Stuck: true})
 	r.a.queryTimeout = 50 * time.Millisecond

@@ -100,12 +100,7 @@ func (c *claim) again() ([]store.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids := meant
-	for _, id := range held {
-		if !slices.Contains(meant, id) {
-			ids = append(ids, id)
-		}
-	}
+	ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(meant, held))))
 	docs, err := s.spread(c.ctx, ids, s.load)
 	if err != nil {
 		return nil, err
@@ -174,8 +169,7 @@ const maskedCAS = ^gocb.Cas(0)
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
-		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx,
-			RetryStrategy: failFast})
+		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx})
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
 			if err = got.Content(&cur); err != nil { // the next reader repairs it
@@ -272,11 +266,8 @@ func (c *claim) lease(
 	s, now := c.s, c.s.now(c.ctx)
 	moved := false
 	move := func() error {
-		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: c.ctx, Cas: from.cas,
-			RetryStrategy: failFast})
-		if moved = err == nil; moved {
-			s.minds.set(l, &mark{to, done.Cas()})
-		} else { // if the result is unknown, the writes of the tasks decide
+		err := s.move(c.ctx, l, *from, to)
+		if moved = err == nil; !moved { // if the result is unknown, the writes of the tasks decide
 			s.minds.clash(l)
 			s.conflicts.Add(1)
 		}
@@ -327,7 +318,7 @@ func (c *claim) lease(
 		}
 	}
 	if moved && to.Page != from.Page {
-		s.dropPage(c.ctx, l, from.Page)
+		s.dropPage(c.ctx, l, from.Page, 0)
 	}
 	return lost, nil
 }

@@ -45,7 +45,6 @@ type Store struct {
 
 	minds     minds
 	lent      lent
-	shown     shown
 	sums      sums
 	bell      bell.Bell
 	swept     atomic.Int64
@@ -236,6 +235,14 @@ func grouped[K comparable](n int, name func(i int) K) (groups [][]int) {
 		groups[at[of]] = append(groups[at[of]], i)
 	}
 	return groups
+}
+
+// pick returns the elements at some places.
+func pick[T any](all []T, places []int) (some []T) {
+	for _, i := range places {
+		some = append(some, all[i])
+	}
+	return some
 }
 
 // eachOf calls do for 0 to n-1. Those with the same name run one after another, all others concurrently.

@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-
-	"github.com/couchbase/gocb/v2"
 )
 
 // A damaged document does not hold up others:
@@ -79,26 +77,18 @@ func (s *Store) passing(err error) error {
 }
 
 // cursorOf reads the cursor of a lane, or nil if there is none. It resets a damaged cursor to where it may have been.
-func (s *Store) cursorOf(ctx context.Context, l lane) (*mark, error) {
-	for try := 0; ; try++ {
+func (s *Store) cursorOf(ctx context.Context, l lane) (at *mark, err error) {
+	err = until(ctx, func(int) (bool, error) {
 		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
-		switch {
-		case is == nil:
-			return nil, damage
-		case damage == nil:
-			return &mark{*is, cas}, nil
+		if is == nil {
+			return true, damage
 		}
-		to := cursor{Page: max(is.Page, s.minds.of(l).tail, 1)}
-		done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: cas,
-			RetryStrategy: failFast})
-		switch {
-		case err == nil:
-			return &mark{to, done.Cas()}, s.passing(damage)
-		case refusal(err) != nil:
-			return nil, err
+		if damage != nil { // somebody else may reset it, or lock it
+			err := s.move(ctx, l, mark{cas: cas}, cursor{Page: max(is.Page, s.minds.of(l).tail, 1)})
+			return false, cmp.Or(s.passing(damage), refusal(err))
 		}
-		if err := pause(ctx, try+1); err != nil { // somebody else has reset it, or it is locked
-			return nil, err
-		}
-	}
+		at = &mark{*is, cas}
+		return true, nil
+	})
+	return at, err
 }

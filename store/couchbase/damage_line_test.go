@@ -118,7 +118,7 @@ func TestAWorkerIsListedWhateverIsForgottenMeanwhile(t *testing.T) {
 					return
 				default:
 				}
-				if err := r.b.pruneWorkers(r.ctx()); err != nil {
+				if _, err := r.b.Rescue(r.ctx(), r.term, 10); err != nil {
 					done <- err
 					return
 				}
@@ -133,7 +133,7 @@ func TestAWorkerIsListedWhateverIsForgottenMeanwhile(t *testing.T) {
 	}
 	close(stop)
 	for range cap(done) {
-		r.must("prune", <-done)
+		r.must("rescue", <-done)
 	}
 	listed, err := r.b.listed(r.ctx(), r.b.meta, workerList)
 	r.must("list", err)

@@ -96,12 +96,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	}
 	// Anyone who meets a pin must be able to make this unit impossible.
 	if root.cas == 0 && len(others) > 0 {
-		place := blank(root.ref)
-		if r, is := root.body.(*record); is { // if this process dies, the sweep removes it like a deleted record
-			in := place.body.(*record)
-			in.Kind, in.Name, in.Updated = r.Kind, r.Name, now
-			place.rest()
-		}
+		place := blank(root.ref) // of a record, this expires like a deleted one
 		if ok, err := s.write(ctx, place); !ok || err != nil {
 			return false, err
 		}
@@ -131,7 +126,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 			return err
 		})
 	}
-	if err != nil || u == nil {
+	if err != nil || u == nil || root.cas == 0 { // an earlier call with the same ids has decided it
 		return err == nil, err
 	}
 	if err = s.carryOut(ctx, root, others, made, now); err == nil {
@@ -182,7 +177,7 @@ func alone(err error) error {
 // plan puts the effects into the root and returns the unit, or nil if there are no effects.
 func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 	h, u, size := root.header(), &unit{U: nonce()}, 0
-	root.rest()
+	h.Todo = 0
 	for _, d := range append(made[:len(made):len(made)], others...) { // new tasks first; see carryOut
 		if d.header().Tell != "" {
 			d.header().Todo = now

@@ -34,54 +34,64 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 	}
 }
 
-// forget removes a document, and its name from a directory in the collection meta, unless the document has come back.
-// The creator of a document enlists it before and after creating it. So forget sees the new document, or the directory
-// has changed since forget read it, or the creator enlists the name again.
-func (s *Store) forget(ctx context.Context, d *doc, directory, name string) error {
-	if d.cas != 0 {
-		if gone, err := s.remove(ctx, d); !gone || err != nil {
-			return err
-		}
-	}
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return err
-		}
-		raw, cas, err := s.get(ctx, s.meta, directory)
+// strike removes a name from a directory that nobody has changed since may agreed; may is told when the name was last
+// entered. A damaged directory is left to its next reader.
+func (s *Store) strike(
+	ctx context.Context, in *gocb.Collection, directory, name string, may func(entered int64) (bool, error),
+) error {
+	return until(ctx, func(int) (bool, error) {
+		raw, cas, err := s.get(ctx, in, directory)
 		if raw == nil || err != nil {
-			return err
+			return true, err
 		}
-		if is, err := s.read(ctx, d.ref); is != nil || err != nil {
-			return err
+		names, damage := namesIn(directory, raw)
+		if _, is := names[name]; !is || damage != nil {
+			return true, nil
 		}
-		err = s.mutate(ctx, s.meta, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
-		if absent(err) || spoilt(err) {
-			return nil
+		if ok, err := may(names[name]); !ok || err != nil {
+			return true, err
 		}
-		if err == nil || !mismatch(err) {
-			return err
-		}
+		err = s.mutate(ctx, in, directory, cas, gocb.RemoveSpec("`"+name+"`", nil))
+		return err == nil, refusal(err)
+	})
+}
+
+// forget removes the name of a document from a directory in the collection meta, unless the document has come back. The
+// creator of a document enlists it before and after creating it. So forget sees the new document, or the directory has
+// changed since forget read it, or the creator enlists the name again.
+func (s *Store) forget(ctx context.Context, r ref, directory, name string) error {
+	return s.strike(ctx, s.meta, directory, name, func(int64) (bool, error) {
+		is, err := s.read(ctx, r)
+		return !is.exists(), err
+	})
+}
+
+// exists reports whether there is a record, or a worker that may hold tasks.
+func (d *doc) exists() bool {
+	if d == nil {
+		return false
 	}
+	if w, is := d.body.(*worker); is {
+		return !w.Combed
+	}
+	return d.body.(*record).Body != nil
 }
 
 // listed returns the names in a directory, in order. It first rebuilds a damaged directory.
-func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) ([]string, error) {
-	for try := 0; ; try++ {
+func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) (listed []string, err error) {
+	err = until(ctx, func(int) (bool, error) {
 		raw, cas, err := s.get(ctx, in, directory)
 		if raw == nil || err != nil {
-			return nil, err
+			return true, err
 		}
 		names, damage := namesIn(directory, raw)
-		if damage == nil {
-			return slices.Sorted(maps.Keys(names)), nil
+		if damage != nil {
+			return false, s.renew(ctx, in, directory, raw, cas, names, damage)
 		}
-		if err := s.renew(ctx, in, directory, raw, cas, names, damage); err != nil {
-			return nil, err
-		}
-		if err := pause(ctx, try+1); err != nil {
-			return nil, err
-		}
-	}
+		listed = slices.Sorted(maps.Keys(names))
+		return true, nil
+	})
+	return listed, err
 }
 
 // namesIn reads a directory. Its error is errDamaged; the names that could be read are returned anyway.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/couchbase/gocb/v2"
 
@@ -80,21 +79,11 @@ type doc struct {
 	dirty bool
 	sheet *doc // the sheet that holds the task; nil if it has its own document
 	place int  // its place among the tasks to line up; see rules.Row
-
-	expires time.Duration // how long after it is written the server removes it; 0 for never
 }
 
 func (d *doc) task() *task     { return d.body.(*task) }
 func (d *doc) key() *key       { return d.body.(*key) }
 func (d *doc) worker() *worker { return d.body.(*worker) }
-
-// rest sets when the sweep should look at a document that has no more work to be done.
-func (d *doc) rest() {
-	d.header().Todo = 0
-	if r, is := d.body.(*record); is && r.Body == nil {
-		r.Todo = r.Updated + forgetAfter.Microseconds()
-	}
-}
 
 func newBody(r ref) body {
 	switch {
@@ -293,8 +282,8 @@ func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
 		return w.commit()
 	}
 	level := s.durability
-	// A beat that is lost costs a second attempt at most. But a worker that is not known is never declared dead.
-	if _, is := d.body.(*worker); is && d.cas != 0 {
+	// A beat that is lost costs a second attempt at most. But nobody rescues the tasks of a worker that is not listed.
+	if w, is := d.body.(*worker); is && d.cas != 0 && !w.Combed {
 		level = gocb.DurabilityLevelUnknown
 	}
 	return s.writeAt(ctx, d, level)
@@ -312,15 +301,15 @@ func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 		return false, err
 	}
 	var done *gocb.MutationResult
-	tries := 0
+	tries, expires := 0, s.expiry(ctx, d)
 	err = s.again(ctx, func() (err error) {
 		tries++
 		if d.cas == 0 {
 			done, err = s.collection(d.C).Insert(d.ID, text, &gocb.InsertOptions{Context: ctx, Transcoder: verbatim,
-				Expiry: d.expires, DurabilityLevel: level})
+				Expiry: expires, DurabilityLevel: level})
 		} else {
 			done, err = s.collection(d.C).Replace(d.ID, text, &gocb.ReplaceOptions{Context: ctx, Cas: d.cas,
-				Transcoder: verbatim, Expiry: d.expires, DurabilityLevel: level})
+				Transcoder: verbatim, Expiry: expires, DurabilityLevel: level})
 		}
 		return err
 	})
@@ -354,7 +343,7 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 // the document was unchanged.
 func (s *Store) putBack(ctx context.Context, d *doc) (bool, error) {
 	if h := d.header(); h.Unit == nil && h.Tell == "" {
-		d.rest()
+		h.Todo = 0
 	}
 	if d.header().buried() {
 		return s.drop(ctx, d)

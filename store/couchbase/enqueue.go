@@ -28,13 +28,9 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 		return nameOf(&tasks[parts[i][0]])
 	}
 	err = eachOf(len(parts), chain, func(i int) error {
-		var some []store.NewTask
-		for _, at := range parts[i] {
-			some = append(some, tasks[at])
-		}
 		works[i] = &work{}
 		return s.do(ctx, works[i], func(b *rules.Batch) error {
-			did, err := b.Enqueue(some)
+			did, err := b.Enqueue(pick(tasks, parts[i]))
 			for n := range did {
 				results[parts[i][n]] = did[n]
 			}

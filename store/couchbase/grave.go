@@ -27,11 +27,37 @@ type grave struct {
 	Runs  []run             `json:"runs,omitempty"`
 }
 
+// young returns for how long a request to create the document may still arrive.
+func (s *Store) young(ctx context.Context, h *head) time.Duration {
+	return time.Duration(h.Born-s.now(ctx))*time.Microsecond + s.lateBy
+}
+
+// forgetAfter is how long a dead worker is remembered, so that one that was only suspended learns of it when it wakes
+// up, and how long a deleted record is.
+const forgetAfter = 24 * time.Hour
+
+// expiry returns how long after it is written the server removes a document; 0 means never. It removes graves, dead
+// workers that hold nothing, and records that were deleted, or are about to be created.
+func (s *Store) expiry(ctx context.Context, d *doc) time.Duration {
+	switch b := d.body.(type) {
+	case *grave:
+		return max(s.young(ctx, &b.head), 0) + time.Second // the server drops the fraction
+	case *record:
+		if b.Body == nil && b.Unit == nil {
+			return forgetAfter
+		}
+	case *worker:
+		if b.Combed {
+			return forgetAfter
+		}
+	}
+	return 0
+}
+
 // drop removes a deleted document, or turns it into a grave if it is young. It reports whether the document was
 // unchanged.
 func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
-	young := time.Duration(d.header().Born-s.now(ctx))*time.Microsecond + s.lateBy
-	if young <= 0 {
+	if s.young(ctx, d.header()) <= 0 {
 		return s.remove(ctx, d)
 	}
 	left := &grave{head: *d.header(), State: deleted}
@@ -39,7 +65,7 @@ func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
 	if sh, is := d.body.(*sheet); is {
 		left.From, left.Texts, left.Runs = sh.From, make([]json.RawMessage, len(sh.Texts)), sh.Runs
 	}
-	in := &doc{ref: d.ref, body: left, cas: d.cas, expires: young + time.Second} // the server drops the fraction
+	in := &doc{ref: d.ref, body: left, cas: d.cas}
 	ok, err := s.write(ctx, in)
 	d.cas = in.cas
 	return ok, err

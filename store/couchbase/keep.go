@@ -239,12 +239,25 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	return tasks[:min(len(tasks), limit)], nil
 }
 
-// backFrom returns the tasks to take back from a worker, as far as its document names them: all of them if it is dead,
-// and otherwise those that it does not know of.
+// backFrom declares a worker dead if its beat is overdue or its document is damaged. It returns the worker, or nil if
+// there is none, and the tasks to take back, as far as its document names them: all of them if it is dead, and
+// otherwise those that it does not know of.
 func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*task, err error) {
-	w, err = s.declare(ctx, id)
+	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
+		if w = nil; d.cas == 0 {
+			return false
+		}
+		w = d.worker()
+		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
+		if dies {
+			w.G = nil
+		}
+		return dies
+	})
 	switch {
-	case w == nil || err != nil:
+	case err != nil:
+	case w == nil || w.Combed:
+		err = s.forget(ctx, workerRef(id), workerList, id)
 	case w.G != nil:
 		back, err = s.straysOf(ctx, id, w)
 	default:
@@ -267,23 +280,6 @@ func inOrderOfClaim(tasks []*task) []store.Task {
 		answers = append(answers, t.lentOut())
 	}
 	return answers
-}
-
-// declare reads a worker and declares it dead if its beat is overdue or its document is damaged. It returns nil if
-// there is none.
-func (s *Store) declare(ctx context.Context, id string) (w *worker, err error) {
-	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
-		if w = nil; d.cas == 0 {
-			return false
-		}
-		w = d.worker()
-		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
-		if dies {
-			w.G = nil
-		}
-		return dies
-	})
-	return w, err
 }
 
 // heldIn reads tasks and returns those that a worker holds.
@@ -352,7 +348,7 @@ func (s *Store) heldBy(ctx context.Context, worker string) ([]string, error) {
 	return query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage})
 }
 
-// comb asks the index which tasks a worker holds: a dead one, until there are none, or a living one whose claim was in
+// comb asks the index which tasks a worker holds: a dead one, until there are none, or a live one whose claim was in
 // doubt. Intents are written without durability, so a failover may have lost an intent and kept its lease.
 func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error) {
 	ids, err := s.heldBy(ctx, id)
@@ -368,7 +364,10 @@ func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error)
 	case len(held) > 0:
 		return held, nil // there may be more
 	}
-	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("combed", true, nil))
+	return nil, s.alter(ctx, workerRef(id), func(d *doc) bool {
+		d.worker().Combed = len(d.worker().Leases) == 0 // or leftBy has to look again
+		return d.cas != 0 && d.worker().Combed
+	})
 }
 
 // combLiving returns the strays among the tasks that a live worker holds. The doubt about its claims ends once it has

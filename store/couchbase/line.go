@@ -34,6 +34,8 @@ func (l lane) page(n int) string {
 }
 func board(queue string) string { return "b|" + named(queue) }
 
+func (t *task) lane() lane { return lane{t.Queue, t.Priority} }
+
 // entry is a task in a lane, in one of its laps, or a sheet with n available tasks.
 type entry struct {
 	id     string
@@ -71,40 +73,34 @@ func (c *cursor) UnmarshalJSON(b []byte) error {
 
 // queueUp appends tasks to their lanes, in order, and wakes the workers of this process that wait for them.
 func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
-	of := map[lane][]entry{}
-	var lanes []lane
-	for _, t := range tasks {
-		l := lane{t.Queue, t.Priority}
-		if of[l] == nil {
-			lanes = append(lanes, l)
-		}
-		of[l] = append(of[l], entry{t.ID, t.Lap, t.N})
-	}
+	lanes := grouped(len(tasks), func(i int) lane { return tasks[i].lane() })
 	err := each(len(lanes), func(i int) error {
-		for some := range slices.Chunk(of[lanes[i]], pageSize) {
-			if err := s.append(ctx, lanes[i], some); err != nil {
+		for some := range slices.Chunk(pick(tasks, lanes[i]), pageSize) {
+			entries := make([]entry, len(some))
+			for at, t := range some {
+				entries[at] = entry{t.ID, t.Lap, t.N}
+			}
+			if err := s.append(ctx, some[0].lane(), entries); err != nil {
 				return fmt.Errorf("append to a lane: %w", err)
 			}
 		}
 		return nil
 	})
-	for _, l := range lanes {
-		s.bell.Ring(l.queue)
+	for _, of := range lanes {
+		s.bell.Ring(tasks[of[0]].Queue)
 	}
 	return err
 }
 
 // append adds entries to the last page of a lane. An entry may be appended twice: when the second is met, its task has
 // left the lap that it names.
-func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
+func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error) {
 	n := s.minds.of(l).tail
 	for try := 0; ; try++ {
 		if n == 0 {
-			c, err := s.open(ctx, l)
-			if err != nil {
+			if n, err = s.last(ctx, l, 0); err != nil {
 				return err
 			}
-			n = c.Page
 		}
 		var done *gocb.MutateInResult
 		err := s.again(ctx, func() (err error) {
@@ -123,7 +119,14 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 			}
 			return s.seal(ctx, l, n)
 		case errors.Is(err, gocb.ErrPathNotFound): // sealed
-			if n, err = s.next(ctx, l, n); err != nil {
+			was := n
+			if err = nil; try > 0 { // and so was the one before: there may be many more
+				n, err = s.last(ctx, l, n)
+			}
+			if err == nil && n == was {
+				n, err = s.next(ctx, l, n)
+			}
+			if err != nil {
 				return err
 			}
 		case errors.Is(err, gocb.ErrDocumentNotFound): // passed and deleted, or lost
@@ -136,9 +139,8 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 			}
 			n = 0
 		case spoilt(err):
-			if err := s.dropSpoilt(ctx, l, n, err); err != nil {
-				return err
-			}
+			_ = s.passing(fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, err))
+			s.dropPage(ctx, l, n, 0)
 		default:
 			return err
 		}
@@ -146,24 +148,6 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) error {
 			return err
 		}
 	}
-}
-
-// dropSpoilt removes a damaged page that cannot be appended to.
-func (s *Store) dropSpoilt(ctx context.Context, l lane, n int, damage error) error {
-	raw, cas, err := s.get(ctx, s.lines, l.page(n))
-	if raw == nil || err != nil {
-		return err
-	}
-	return s.dropDamaged(ctx, l, n, cas, fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, damage))
-}
-
-// dropDamaged removes a page if it is unchanged.
-func (s *Store) dropDamaged(ctx context.Context, l lane, n int, cas gocb.Cas, damage error) error {
-	_, err := s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
-	if refusal(err) != nil {
-		return err
-	}
-	return s.passing(damage)
 }
 
 // replaceG is part of every write that needs an open page or a live worker.
@@ -199,20 +183,39 @@ func (s *Store) enter(ctx context.Context, l lane) error {
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t := d.ready()
-		if t == nil || !d.dirty || s.minds.of(lane{t.Queue, t.Priority}).tail != 0 {
+		if t == nil || !d.dirty || s.minds.of(t.lane()).tail != 0 {
 			continue
 		}
-		l := lane{t.Queue, t.Priority}
+		l := t.lane()
 		if err := s.enter(ctx, l); err != nil {
 			return err
 		}
-		c, err := s.open(ctx, l)
+		n, err := s.last(ctx, l, 0)
 		if err != nil {
 			return err
 		}
-		s.minds.appended(l, c.Page)
+		s.minds.appended(l, n)
 	}
 	return nil
+}
+
+// last returns the last page of a lane from a page on, and creates the lane if there is none. There may be very many
+// pages, so it goes on in steps that double for as long as there is a page, and then in steps that halve.
+func (s *Store) last(ctx context.Context, l lane, from int) (int, error) {
+	c, err := s.open(ctx, l)
+	n, step := max(c.Page, from), 1
+	for grows := true; err == nil && step > 0; {
+		var p *page
+		if p, err = s.readPage(ctx, l, n+step); p != nil {
+			n += step
+		}
+		if grows = grows && p != nil; grows {
+			step *= 2
+		} else {
+			step /= 2
+		}
+	}
+	return n, err
 }
 
 // makePage creates a page unless it exists.
@@ -238,7 +241,8 @@ func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	p, cas, err := fetch[page](ctx, s, s.lines, l.page(n))
 	if errors.Is(err, errDamaged) {
-		return nil, s.dropDamaged(ctx, l, n, cas, err)
+		s.dropPage(ctx, l, n, cas)
+		return nil, s.passing(err)
 	}
 	if p != nil {
 		p.cas = cas
@@ -256,7 +260,11 @@ func (s *Store) seal(ctx context.Context, l lane, n int) error {
 
 // shut removes the field without which nothing can be appended.
 func (s *Store) shut(ctx context.Context, l lane, n int) error {
-	return s.cut(ctx, s.lines, l.page(n), "g")
+	err := s.mutate(ctx, s.lines, l.page(n), 0, gocb.RemoveSpec("g", nil))
+	if absent(err) {
+		return nil
+	}
+	return err
 }
 
 // next ensures that there is a page after page n, and returns its number. A page that was passed and deleted must not
@@ -287,13 +295,14 @@ func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
 			return 0, err
 		}
 	}
-	s.dropPage(ctx, l, n)
+	s.dropPage(ctx, l, n, 0)
 	return c.Page, nil
 }
 
-// dropPage deletes a page that nobody reads any more. It is harmless if the page stays.
-func (s *Store) dropPage(ctx context.Context, l lane, n int) {
-	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx})
+// dropPage deletes a page that nobody can read any more, if it is unchanged; a CAS of 0 means in any case. It is
+// harmless if the page stays.
+func (s *Store) dropPage(ctx context.Context, l lane, n int, cas gocb.Cas) {
+	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
 }
 
 // mostGap is how many pages a cursor may have to skip: those that were passed and deleted within the last moments
@@ -308,10 +317,7 @@ const (
 // creates the page again, and appends go there: it forgets which page was last appended to, because claims would close
 // page after page on the way there.
 func (s *Store) heal(ctx context.Context, l lane, c mark) error {
-	last := c.Page + mostGap
-	if tail := s.minds.of(l).tail; tail <= c.Page+mostSkipped {
-		last = max(last, tail)
-	}
+	last := max(c.Page+mostGap, min(s.minds.of(l).tail, c.Page+mostSkipped))
 	for n := c.Page; n < last; n += mostGap {
 		after := make([]*page, min(mostGap, last-n))
 		err := each(len(after), func(i int) (err error) {
@@ -322,7 +328,7 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 			return err
 		}
 		if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
-			return s.move(ctx, l, c, cursor{n + 1 + i, 0})
+			return refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0})) // or somebody else does it
 		}
 	}
 	s.minds.appended(l, 0)
@@ -330,10 +336,13 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 	return err
 }
 
-// move sets a cursor if it is unchanged and not locked. Otherwise somebody else will.
+// move sets a cursor, and remembers it, if it is unchanged and not locked.
 func (s *Store) move(ctx context.Context, l lane, from mark, to cursor) error {
-	_, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas, RetryStrategy: failFast})
-	return refusal(err)
+	done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas})
+	if err == nil {
+		s.minds.set(l, &mark{to, done.Cas()})
+	}
+	return err
 }
 
 // lanes returns the lanes of a queue, the most urgent first.

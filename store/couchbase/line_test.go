@@ -47,6 +47,31 @@ func (r *rig) claimAll(limit int) (ids []store.ID) {
 	}
 }
 
+// A process that begins to enqueue, or has not for a while, finds the end of a long lane without going over all its
+// pages.
+func TestAnEnqueueFindsTheLastOfManyPages(t *testing.T) {
+	for i, pages := range []int{1, 2, 3, 4, 5, 5, 1000, 1000} {
+		r := newRig(t, 1)
+		r.a.minds.appended(lineOfRig, i%2) // the page that it knows, if any
+		_, err := r.b.open(r.ctx(), lineOfRig)
+		r.must("open", err)
+		r.must("fill", each(pages, func(i int) error {
+			_, err := r.b.lines.Upsert(lineOfRig.page(i+1), &page{Count: pageSize, Entries: []entry{}}, nil) // sealed
+			return err
+		}))
+		before, x := r.f.Requests(), r.task("x", nil)
+		_, err = r.a.Enqueue(r.ctx(), []store.NewTask{x})
+		r.must("enqueue", err)
+		if n := r.f.Requests() - before; n > 40 {
+			t.Errorf("the enqueue behind %d pages takes %d requests", pages, n)
+		}
+		p, err := r.b.readPage(r.ctx(), lineOfRig, pages+1)
+		if r.must("read", err); p == nil || len(p.Entries) != 1 || p.Entries[0].id != x.ID.String() {
+			t.Errorf("behind %d pages comes %+v", pages, p)
+		}
+	}
+}
+
 // A producer that has slept creates a page that others have filled, read and deleted meanwhile. The tasks that it
 // appends there are still found.
 func TestAPageThatWasPassedDoesNotComeBackUnread(t *testing.T) {

@@ -61,7 +61,7 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 		s.minds.forget(l)
 		return at, nil, nil
 	case p != nil: // a crash lost entries but kept the cursor
-		return nil, nil, s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)})
+		return nil, nil, refusal(s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)}))
 	}
 	now, err := s.open(ctx, l) // the cursor has moved on, or the page was lost
 	if err == nil && now.cursor == at.cursor {
@@ -82,17 +82,7 @@ func (s *Store) retire(ctx context.Context, l lane, used gocb.Cas) error {
 	if uint64(used)/1000 > uint64(before) {
 		return nil
 	}
-	raw, cas, err := s.get(ctx, s.lines, board(l.queue))
-	if raw == nil || err != nil {
-		return err
-	}
-	entered, damage := namesIn(board(l.queue), raw)
-	if damage != nil || entered[l.name()] > before { // damage is for the next reader of the board
-		return nil
-	}
-	err = s.mutate(ctx, s.lines, board(l.queue), cas, gocb.RemoveSpec("`"+l.name()+"`", nil))
-	if absent(err) { // somebody else was faster
-		return nil
-	}
-	return refusal(err) // or the board has changed
+	return s.strike(ctx, s.lines, board(l.queue), l.name(), func(entered int64) (bool, error) {
+		return entered <= before, nil
+	})
 }

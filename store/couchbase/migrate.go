@@ -56,10 +56,6 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 // scopes and collections return before it does. docs.couchbase.com: "SQL++ Error Codes".
 const noKeyspace, noScope = 12003, 12021
 
-func hasCode(err *gocb.QueryError, codes ...uint32) bool {
-	return slices.ContainsFunc(err.Errors, func(e gocb.QueryErrorDesc) bool { return slices.Contains(codes, e.Code) })
-}
-
 // define runs a statement of the schema. It waits until the query service knows what the statements before it have
 // created.
 func (s *Store) define(ctx context.Context, statement string) error {
@@ -68,8 +64,9 @@ func (s *Store) define(ctx context.Context, statement string) error {
 	for {
 		_, err := ask[struct{}](s, statement, gocb.QueryOptions{Context: ctx, Adhoc: true, Timeout: s.queryTimeout})
 		var of *gocb.QueryError
-		if !errors.As(err, &of) || !hasCode(of, noKeyspace, noScope) &&
-			!slices.ContainsFunc(of.Errors, func(e gocb.QueryErrorDesc) bool { return e.Retry }) { // it may be repeated
+		if !errors.As(err, &of) || !slices.ContainsFunc(of.Errors, func(e gocb.QueryErrorDesc) bool {
+			return e.Retry || e.Code == noKeyspace || e.Code == noScope
+		}) {
 			return err
 		}
 		select {
@@ -84,17 +81,15 @@ func (s *Store) define(ctx context.Context, statement string) error {
 
 // applied records that a migration was applied. The collection may be so new that its node does not know it yet.
 func (s *Store) applied(ctx context.Context, m *store.Migration) error {
-	for try := 0; ; try++ {
+	return until(ctx, func(try int) (bool, error) {
 		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version),
 			micros(m.AppliedAt), nil)},
 			&gocb.MutateInOptions{Context: ctx, StoreSemantic: gocb.StoreSemanticsUpsert})
-		if err == nil || !errors.Is(err, gocb.ErrCollectionNotFound) && !unknown(err) || try > 200 {
-			return err
+		if try < 300 && (unknown(err) || errors.Is(err, gocb.ErrCollectionNotFound)) {
+			return false, nil
 		}
-		if err := pause(ctx, try+50); err != nil {
-			return err
-		}
-	}
+		return true, err
+	})
 }
 
 // Migrations implements store.Migrator.

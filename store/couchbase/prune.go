@@ -1,7 +1,6 @@
 package couchbase
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -12,17 +11,13 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// forgetAfter is how long a dead worker is remembered, so that a worker that was only suspended learns of it when it
-// wakes up.
-const forgetAfter = 24 * time.Hour
-
 // Prune implements store.Keeper. If one of its queries fails, it does what the others find.
 func (s *Store) Prune(ctx context.Context, term int64, given store.Retention, limit int) (deleted int, err error) {
 	defer says(&err, "prune")
 	if err := s.leads(ctx, term); err != nil {
 		return 0, err
 	}
-	errs := []error{s.pruneStats(ctx, given.Stats), s.pruneWorkers(ctx)}
+	errs := []error{s.pruneStats(ctx, given.Stats)}
 	for _, c := range s.classes(ctx, &given) {
 		if deleted == limit {
 			break
@@ -119,14 +114,14 @@ func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending
 // deleteEnded deletes each task that still has the given end, and the tasks of one sheet together. It returns how many
 // it deleted, and the tasks that have come back since.
 func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted int, back []store.ID, err error) {
-	groups, err := s.bySheet(ctx, ends)
+	groups, err := s.bySheet(ctx, len(ends), func(i int) store.ID { return ends[i].ID })
 	if err != nil {
 		return 0, nil, err
 	}
 	is, works := make([][]store.ID, len(groups)), make([]*work, len(groups))
 	did, err := s.doEach(ctx, len(groups), func(i int, w *work) (_ bool, err error) {
 		works[i] = w
-		is[i], err = w.batch.Release(groups[i])
+		is[i], err = w.batch.Release(pick(ends, groups[i]))
 		return true, err
 	})
 	for i, w := range works {
@@ -136,7 +131,7 @@ func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted i
 			continue
 		}
 		// The group was damaged and skipped, so its tasks stay.
-		for _, e := range groups[i] {
+		for _, e := range pick(ends, groups[i]) {
 			back = append(back, e.ID)
 		}
 	}
@@ -192,19 +187,4 @@ func (s *Store) pruneErrors(ctx context.Context, keep time.Duration) error {
 		s.forgot.Store(int64(time.Since(s.opened)))
 	}
 	return err
-}
-
-// pruneWorkers forgets dead workers that hold no lease, neither by their intents nor by the index: nothing else would
-// find the tasks of a worker that is forgotten.
-func (s *Store) pruneWorkers(ctx context.Context) error {
-	return s.eachWorker(ctx, func(id string, d *doc) error {
-		if d != nil {
-			w := d.worker()
-			mayHold := w.G != nil || len(w.Leases) > 0 || !w.Combed
-			if mayHold || s.now(ctx)-w.Beat < forgetAfter.Microseconds() {
-				return nil
-			}
-		}
-		return s.forget(ctx, cmp.Or(d, blank(workerRef(id))), workerList, id)
-	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,7 +44,10 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		if err != nil {
 			return nil, err
 		}
-		found = inOrderOfIDs(append(found, next...))
+		found = append(found, next...)
+		slices.SortFunc(found, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
+		// Some tasks have a document of their own and are also in a sheet that was read.
+		found = slices.CompactFunc(found, func(a, b *doc) bool { return a.ID == b.ID })
 		last := ""
 		for _, last = range ids {
 			if isSheet(ref{inTask, last}) {
@@ -65,17 +69,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		}
 		return err
 	})
-	if f.NoArgs {
-		s.shown.put(found)
-	}
 	return page, err
-}
-
-// inOrderOfIDs sorts tasks, the latest first, and removes duplicates: some tasks have a document of their own and are
-// also in a sheet that was read.
-func inOrderOfIDs(docs []*doc) []*doc {
-	slices.SortFunc(docs, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
-	return slices.CompactFunc(docs, func(a, b *doc) bool { return a.ID == b.ID })
 }
 
 // readAll returns the tasks with the ids that match the filter.
@@ -180,24 +174,39 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 	return counts, err
 }
 
-// Workers implements store.Reader.
-func (s *Store) Workers(ctx context.Context) (_ []store.Worker, err error) {
+// Workers implements store.Reader. A worker that cannot be read holds up no other.
+func (s *Store) Workers(ctx context.Context) (live []store.Worker, err error) {
 	defer says(&err, "workers")
-	var living []store.Worker
-	err = s.eachWorker(ctx, func(id string, d *doc) error {
-		if d == nil || d.worker().G == nil {
-			return nil
-		}
-		w := d.worker()
-		one := w.Info
-		one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
-		_, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
-		one.Running = len(held)
-		living = append(living, one)
-		return err
+	ids, err := s.listed(ctx, s.meta, workerList)
+	if err != nil {
+		return nil, err
+	}
+	all, errs := make([]*store.Worker, len(ids)), make([]error, len(ids))
+	_ = each(len(ids), func(i int) error {
+		all[i], errs[i] = s.live(ctx, ids[i])
+		return nil
 	})
-	slices.SortFunc(living, func(a, b store.Worker) int {
+	for _, w := range all {
+		if w != nil {
+			live = append(live, *w)
+		}
+	}
+	slices.SortFunc(live, func(a, b store.Worker) int {
 		return cmp.Or(a.StartedAt.Compare(b.StartedAt), slices.Compare(a.ID[:], b.ID[:]))
 	})
-	return living, err
+	return live, errors.Join(errs...)
+}
+
+// live returns a worker, or nil if it is not alive.
+func (s *Store) live(ctx context.Context, id string) (*store.Worker, error) {
+	d, err := s.read(ctx, workerRef(id))
+	if d == nil || err != nil || d.worker().G == nil {
+		return nil, err
+	}
+	w := d.worker()
+	one := w.Info
+	one.StartedAt, one.BeatAt, one.ExpiresAt = instant(w.Started), instant(w.Beat), instant(w.Expires)
+	_, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
+	one.Running = len(held)
+	return &one, err
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// record is the document of a record. A deleted record stays for a day, without a body, so that its versions are not
-// used again. After that they cannot be, because the first version of a new record is the time.
+// record is the document of a record. A deleted record expires after a day. Until then it stays without a body, so that
+// its versions are not used again. After that they cannot be, because the first version of a new record is the time.
 type record struct {
 	head
 	Kind    string `json:"kind"`
@@ -93,7 +93,7 @@ func (s *Store) recordsOf(ctx context.Context, ids []string) (records []store.Re
 		return d, s.passing(err)
 	})
 	for _, d := range docs {
-		if d == nil || d.body.(*record).Body == nil {
+		if !d.exists() {
 			continue
 		}
 		r := d.body.(*record)
@@ -148,18 +148,16 @@ func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64,
 func (s *Store) put(
 	ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error,
 ) (version int64, err error) {
-	r := recordRef(given.Kind, given.Name)
-	create := given.Version == 0 && given.Body != nil
-	if create && strings.HasPrefix(given.Kind, store.ManyRecords) {
-		create = false
-		if err := listable(given); err != nil {
-			return 0, err
-		}
+	r, list := recordRef(given.Kind, given.Name), recordList(given.Kind)
+	create, many := given.Version == 0 && given.Body != nil, strings.HasPrefix(given.Kind, store.ManyRecords)
+	switch {
+	case create && many:
+		err = listable(given)
+	case create: // before it exists, so that it never exists unlisted
+		err = s.enlist(ctx, s.meta, list, r.ID)
 	}
-	if create { // before it exists, so that it never exists unlisted
-		if err := s.enlist(ctx, s.meta, recordList(given.Kind), r.ID); err != nil {
-			return 0, err
-		}
+	if err != nil {
+		return 0, err
 	}
 	w := &work{}
 	err = s.do(ctx, w, func(b *rules.Batch) error {
@@ -184,9 +182,12 @@ func (s *Store) put(
 		w.root, d.dirty, version = d, true, to.version()
 		return verbs(b)
 	})
-	// Enlist it again, in case somebody who forgets its predecessor has just removed the name.
-	if err == nil && create {
-		err = s.enlist(ctx, s.meta, recordList(given.Kind), r.ID)
+	switch {
+	case err != nil || many:
+	case create: // again, in case somebody who deleted its predecessor has just removed the name
+		err = s.enlist(ctx, s.meta, list, r.ID)
+	case given.Body == nil:
+		_ = s.forget(ctx, r, list, r.ID) // or the name stays, and is passed over
 	}
 	if err == nil {
 		err = s.finishUp(ctx, w)

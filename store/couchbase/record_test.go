@@ -102,11 +102,7 @@ func TestThePlaceOfARecordThatWasNotDecidedDoesNotStay(t *testing.T) {
 				if is(r) {
 					places.Add(1)
 				}
-				time.Sleep(2 * r.b.patience)
-				for range 2 {
-					_, err := r.b.sweep(r.ctx(), -2*forgetAfter)
-					r.must("sweep", err)
-				}
+				r.f.JumpClock(forgetAfter + time.Minute)
 				if is(r) {
 					t.Error("the place is left")
 				}
@@ -115,6 +111,34 @@ func TestThePlaceOfARecordThatWasNotDecidedDoesNotStay(t *testing.T) {
 	})
 	if places.Load() == 0 {
 		t.Error("nothing was written in place of the record")
+	}
+}
+
+// A deleted record leaves the directory of its kind at once, and expires after a day. One that was created again stays.
+func TestADeletedRecordExpires(t *testing.T) {
+	r := newRig(t, 1)
+	put := func(rec store.Record) int64 {
+		t.Helper()
+		rec.Kind = "k"
+		version, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: rec})
+		r.must("put record", err)
+		return version
+	}
+	for _, name := range []string{"gone", "back"} {
+		put(store.Record{Name: name, Version: put(store.Record{Name: name, Body: []byte("1")})})
+	}
+	names, err := r.b.listed(r.ctx(), r.b.meta, recordList("k"))
+	if r.must("list", err); len(names) > 0 {
+		t.Errorf("%v are listed", names)
+	}
+	put(store.Record{Name: "back", Body: []byte("2")})
+	r.f.JumpClock(forgetAfter + time.Minute)
+	if raw, _, err := r.b.get(r.ctx(), r.b.meta, recordRef("k", "gone").ID); raw != nil || err != nil {
+		t.Errorf("it is still there: %s, %v", raw, err)
+	}
+	all, err := r.b.Records(r.ctx(), store.RecordFilter{Kind: "k"})
+	if err != nil || len(all) != 1 || string(all[0].Body) != "2" {
+		t.Errorf("%+v are left: %v", all, err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -24,15 +23,6 @@ func (s *Store) mutate(
 		_, err := in.MutateIn(id, specs, &gocb.MutateInOptions{Context: ctx, Cas: cas})
 		return err
 	})
-}
-
-// cut removes a part of a document, if it is there.
-func (s *Store) cut(ctx context.Context, in *gocb.Collection, id, path string) error {
-	err := s.mutate(ctx, in, id, 0, gocb.RemoveSpec(path, nil))
-	if absent(err) {
-		return nil
-	}
-	return err
 }
 
 // refusals are the errors that say that nothing was written.
@@ -99,20 +89,14 @@ type retries map[gocb.RetryReason]uint32
 
 var (
 	// The engine itself repeats requests whose connection ended, because the client would route them again while the
-	// first attempt may still be in transit.
-	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0}
-	// failFast makes a request for a locked document fail at once instead of blocking until it times out.
-	failFast = patient.but(gocb.KVLockedRetryReason, 0)
+	// first attempt may still be in transit. A request for a locked document fails at once.
+	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
+		gocb.KVLockedRetryReason: 0}
 	// briefly retries an unlock for a few milliseconds if the server asks for it. Servers before 7.6 also do so if the
 	// document's lock has expired already. A lock that stays expires by itself.
-	briefly = patient.but(gocb.KVTemporaryFailureRetryReason, 3)
+	briefly = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
+		gocb.KVTemporaryFailureRetryReason: 3}
 )
-
-func (r retries) but(reason gocb.RetryReason, most uint32) retries {
-	r = maps.Clone(r)
-	r[reason] = most
-	return r
-}
 
 // RetryAfter implements gocb.RetryStrategy.
 func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
@@ -120,6 +104,18 @@ func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) 
 		return &gocb.NoRetryRetryAction{}
 	}
 	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
+}
+
+// until tries something until it is done or fails, with a pause before each try but the first.
+func until(ctx context.Context, do func(try int) (done bool, err error)) error {
+	for try := 0; ; try++ {
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+		if done, err := do(try); done || err != nil {
+			return err
+		}
+	}
 }
 
 // pause waits for a random time, which grows with each try.

@@ -8,15 +8,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tuskqueue/tusk/store/rules"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // sheet is the document of several tasks of one call that differ only in their ids and args. A task stays in its sheet
 // as long as the sheet can represent it: while the task is available, runs for the first time, or has completed without
 // anything else to record, or if all tasks of the sheet were changed or cancelled alike before they ran. Otherwise the
-// task gets a document of its own, and the sheet says that the task has moved.
-// Both writes are a unit, and the sheet's write decides. So a lookup of a task reads the task's own document first, and
-// then the sheet of its block of ids.
+// task gets a document of its own, and the sheet says that the task has moved. Both writes are a unit, and the sheet's
+// write decides. So a lookup of a task reads the task's own document first, and then the sheet of its block of ids.
 type sheet struct {
 	// The fields that the tasks share, as they were when the tasks were new or were last changed together. Those that
 	// an index uses say what the sheet holds now.
@@ -201,14 +200,14 @@ func (d *doc) tasks() (all []*doc) {
 	return all
 }
 
-// bySheet groups tasks: the tasks of one sheet together, and each other task alone. It reads only the sheets of blocks
-// with several of the tasks.
-func (s *Store) bySheet(ctx context.Context, ends []rules.Ending) (groups [][]rules.Ending, err error) {
+// bySheet groups n tasks, in order: the tasks of one sheet together, and each other task alone. It reads only the sheets
+// of blocks with several of the tasks.
+func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (groups [][]int, err error) {
 	name := func(i int) ref {
-		r, _ := block(ends[i].ID.String())
+		r, _ := block(id(i).String())
 		return r
 	}
-	blocks := grouped(len(ends), name)
+	blocks := grouped(n, name)
 	in := make([]*doc, len(blocks))
 	err = each(len(blocks), func(i int) (err error) {
 		if len(blocks[i]) > 1 {
@@ -216,19 +215,20 @@ func (s *Store) bySheet(ctx context.Context, ends []rules.Ending) (groups [][]ru
 		}
 		return err
 	})
-	for i, of := range blocks {
-		var together []rules.Ending
-		for _, at := range of {
-			if in[i] != nil && in[i].of(ends[at].ID.String()) != nil {
-				together = append(together, ends[at])
+	for i := range blocks {
+		var together []int
+		for _, at := range blocks[i] {
+			if in[i] != nil && in[i].of(id(at).String()) != nil {
+				together = append(together, at)
 			} else {
-				groups = append(groups, ends[at:at+1])
+				groups = append(groups, []int{at})
 			}
 		}
 		if together != nil {
 			groups = append(groups, together)
 		}
 	}
+	slices.SortFunc(groups, func(a, b []int) int { return a[0] - b[0] })
 	return groups, err
 }
 
@@ -267,7 +267,7 @@ func (d *doc) ready() *task {
 // stands reports whether a document is available in a lane, in the given lap.
 func (d *doc) stands(l lane, lap int) bool {
 	t := d.ready()
-	return t != nil && t.Lap == lap && t.Queue == l.queue && t.Priority == l.priority
+	return t != nil && t.Lap == lap && t.lane() == l
 }
 
 // stored returns the document that holds a task.

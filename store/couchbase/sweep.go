@@ -7,7 +7,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 )
 
@@ -47,27 +46,14 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 
 // sweepTodo completes what was left undone in one collection.
 func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64) error {
-	begun := time.Now()
-	for more := true; more; {
-		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
-		if err != nil {
-			return err
-		}
-		var deleted atomic.Int64
-		err = each(len(ids), func(i int) error {
-			is, err := s.sweepOne(ctx, ref{c, ids[i]}, before)
-			if is {
-				deleted.Add(1)
-			}
-			return s.passing(err)
-		})
-		if err != nil {
-			return err
-		}
-		// Deleted records may be many, and units and lanes wait for them.
-		more = len(ids) == sweepMost && deleted.Load() > 0 && time.Since(begun) < sweepEvery
+	ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
+	if err != nil {
+		return err
 	}
-	return nil
+	return each(len(ids), func(i int) error {
+		_, err := s.load(ctx, ref{c, ids[i]}) // this completes units and messages
+		return s.passing(err)
+	})
 }
 
 // sweepLanes sweeps the lanes that have available tasks according to the index, and lists the lanes that are on no
@@ -90,11 +76,10 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	slices.SortFunc(lanes, func(a, b lane) int {
 		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.priority, b.priority))
 	})
-	on := map[string][]lane{}
 	from := int(s.sweepFrom.Load())
 	for i := range lanes {
 		l := lanes[(from+i)%len(lanes)]
-		found, err := s.sweepListed(ctx, l, on, before)
+		found, err := s.sweepLane(ctx, l, before)
 		if n += found; s.passing(err) != nil {
 			s.sweepFrom.Store(int64((from+i)%len(lanes) + 1))
 			return n, err
@@ -103,43 +88,22 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	return n, nil
 }
 
-// sweepListed sweeps a lane, and lists it if it is on no board; on holds the boards that were read.
-func (s *Store) sweepListed(ctx context.Context, l lane, on map[string][]lane, before int64) (n int, err error) {
-	if on[l.queue] == nil {
-		if on[l.queue], err = s.lanes(ctx, l.queue); err != nil {
-			return 0, err
-		}
-	}
-	if !slices.Contains(on[l.queue], l) {
-		if err := s.enter(ctx, l); err != nil {
-			return 0, err
-		}
-	}
-	return s.sweepLane(ctx, l, before)
-}
-
-// sweepOne does the rest of the work of a document, and reports whether it was a deleted record.
-func (s *Store) sweepOne(ctx context.Context, at ref, before int64) (deleted bool, err error) {
-	d, err := s.load(ctx, at) // this completes units
-	if d == nil || err != nil || d.header().Todo == 0 || d.header().Todo >= before {
-		return false, err
-	}
-	r, is := d.body.(*record)
-	if !is || r.Body != nil {
-		return false, nil
-	}
-	return true, s.forget(ctx, d, recordList(r.Kind), d.ID)
-}
-
-// sweepLane lines up the tasks of a lane that became available before an instant, and before the task at the cursor,
-// unless a page at the cursor or after it lists them.
+// sweepLane enters a lane that is on no board. It lines up the tasks of the lane that became available before an
+// instant, and before the task at the cursor, unless a page at the cursor or after it lists them.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
+	on, err := s.lanes(ctx, l.queue)
+	if err == nil && !slices.Contains(on, l) {
+		err = s.enter(ctx, l)
+	}
+	if err != nil {
+		return 0, err
+	}
 	at, err := s.open(ctx, l)
 	if err != nil {
 		return 0, err
 	}
 	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
-		s.dropPage(ctx, l, at.Page-1) // a claim has passed it and left it
+		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has passed it and left it
 	}
 	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {

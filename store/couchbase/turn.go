@@ -38,10 +38,11 @@ func (a turn) compare(b turn) int {
 // Turns implements store.Keeper.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []store.Turns, err error) {
 	defer says(&err, "turns")
-	if err := s.mayGoOn(ctx, term); err != nil {
-		return nil, err
+	err = s.mayGoOn(ctx, term)
+	if err == nil && term != 0 { // the index has to know of all turns that were granted
+		_, err = s.load(ctx, leaderRef)
 	}
-	if _, err := s.load(ctx, leaderRef); err != nil { // the index has to know of all turns that were granted
+	if err != nil {
 		return nil, err
 	}
 	granted, err := query[turnCount](ctx, s, queryGranted, nil)
@@ -67,8 +68,6 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	for i, w := range waiting {
 		answer[i] = store.Turns{Queue: w.Queue, Tenant: w.Tenant, Partition: w.Partition, Held: held[w.turn],
 			Waiting: first[i]}
-	}
-	for _, w := range waiting {
 		delete(held, w.turn)
 	}
 	for _, of := range slices.SortedFunc(maps.Keys(held), turn.compare) {

@@ -137,6 +137,10 @@ func TestATurnThatADeadLeaderHasDecidedCounts(t *testing.T) {
 	within := r.b.patience
 	r.b.patience = time.Hour
 	r.lead() // this waits for nobody
+	soon, cancel := context.WithTimeout(r.ctx(), 10*time.Second)
+	defer cancel()
+	_, err := r.b.Turns(soon, 0, 10, 10) // nor does who only looks
+	r.must("turns", err)
 	r.b.patience = within
 	turns, err := r.b.Turns(r.ctx(), r.term, 10, 10)
 	r.must("turns", err)
@@ -145,6 +149,29 @@ func TestATurnThatADeadLeaderHasDecidedCounts(t *testing.T) {
 	}
 	r.drain()
 	r.all(true, "x")
+}
+
+// The leader renews its term between the decision of a grant and its end. The grant leaves nothing to others.
+func TestAGrantEndsWhileTheTermIsRenewed(t *testing.T) {
+	r := newRig(t, 1)
+	x := r.task("x", inTurns)
+	r.add(x)
+	var writes atomic.Int64
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if code == memd.CmdReplace && key == leaderRef.ID && writes.Add(1) == 2 { // the one that removes the unit
+			r.lead()
+		}
+		return cbfake.Sound
+	}})
+	n, err := r.a.Grant(r.ctx(), r.term, []store.ID{x.ID})
+	r.f.Set(cbfake.Faults{})
+	if r.must("grant", err); n != 1 || writes.Load() < 3 {
+		t.Fatalf("%d turns are granted, by %d writes of the leader's document", n, writes.Load())
+	}
+	d, err := r.b.read(r.ctx(), leaderRef)
+	if r.must("read", err); d.header().open() {
+		t.Error("the leader's document still has the unit")
+	}
 }
 
 // Tasks whose args are too large together for one unit get their turns in several.

@@ -43,29 +43,26 @@ const patience = time.Second
 
 // load returns a document that no unit is about to change and that has no more work to be done. It returns nil if there
 // is none.
-func (s *Store) load(ctx context.Context, r ref) (*doc, error) {
-	for try := 0; ; try++ {
+func (s *Store) load(ctx context.Context, r ref) (loaded *doc, err error) {
+	err = until(ctx, func(int) (bool, error) {
 		d, err := s.locate(ctx, r)
 		if d == nil || err != nil {
-			return nil, err
+			return true, err
 		}
 		at := d.stored()
 		h := at.header()
 		switch {
 		case h.Pin != nil:
-			err = s.unpin(ctx, at)
-		case !h.open():
-			return d, nil
-		case s.now(ctx)-h.Todo > s.patience.Microseconds():
-			err = s.complete(ctx, at)
+			return false, s.unpin(ctx, at)
+		case h.open() && s.now(ctx)-h.Todo > s.patience.Microseconds():
+			return false, s.complete(ctx, at)
+		case h.open():
+			return false, nil
 		}
-		if err != nil {
-			return nil, err
-		}
-		if err := pause(ctx, try+1); err != nil {
-			return nil, err
-		}
-	}
+		loaded = d
+		return true, nil
+	})
+	return loaded, err
 }
 
 // unpin frees a pinned document once the unit has had its time: if the unit was decided, unpin completes it, else unpin
@@ -185,21 +182,16 @@ func (s *Store) outlive(ctx context.Context, o *origin) error {
 // rewrite gives a pinned document its decided content, as long as it has this unit's pin. Others may write the document
 // meanwhile and keep the pin. If rewrite does not write the document, the CAS of to is passed.
 func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
-	for try := 1; ; try++ {
+	return until(ctx, func(int) (bool, error) {
 		to.cas = passed
 		is, err := s.read(ctx, to.ref)
 		err = s.passing(err)
 		if is == nil || err != nil || is.header().Pin == nil || is.header().Pin.U != root.header().Unit.U {
-			return err
+			return true, err
 		}
 		to.cas, to.header().Born = is.cas, is.header().Born
-		if ok, err := s.putBack(ctx, to); ok || err != nil {
-			return err
-		}
-		if err := pause(ctx, try); err != nil {
-			return err
-		}
-	}
+		return s.putBack(ctx, to)
+	})
 }
 
 // makeAll stores the new documents of a unit, each task before the tasks that it needs.
@@ -217,35 +209,30 @@ func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 // not count as such a write, because a failover may lose it. A document rises from the grave of an earlier life, or is
 // created if that grave was cleared meanwhile.
 func (s *Store) make(ctx context.Context, d *doc) error {
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return err
-		}
+	return until(ctx, func(try int) (bool, error) {
 		h := d.header()
 		d.cas, h.U, h.Us = 0, "", nil
 		if made, err := s.write(ctx, d); made || err != nil {
-			return err
+			return made, err
 		}
 		is, err := s.read(ctx, d.ref)
 		if err != nil || is == nil && try > 0 { // it cannot be read
-			return err
+			return true, err
 		} else if is == nil {
-			continue
+			return false, nil
 		}
 		was, own := is.header().Made, h.Made
 		switch {
 		case is.header().buried() && was != nil && own != nil && *was == *own: // it has come and gone
-			return nil
+			return true, nil
 		case is.header().buried():
 			d.cas, h.U, h.Us = is.cas, "", nil
 			is = d
 		case len(is.header().Us) > 0 && is.task().State != "r":
-			return nil
+			return true, nil
 		}
-		if made, err := s.write(ctx, is); made || err != nil {
-			return err
-		}
-	}
+		return s.write(ctx, is)
+	})
 }
 
 // confirm takes back documents that were created too late: somebody else had created them for the same unit, and they
@@ -272,9 +259,19 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	return nil
 }
 
-// clear removes the unit from its root. If others have done so already, it does nothing.
+// clear removes the unit, which is carried out, from its root. Others may have done so, and may write a root and keep
+// its unit: the leader its term, or a process that frees what another unit has pinned.
 func (s *Store) clear(ctx context.Context, root *doc) error {
-	root.header().Unit = nil
-	_, err := s.putBack(ctx, root)
-	return err
+	u := root.header().Unit.U
+	return until(ctx, func(try int) (bool, error) {
+		if try > 0 {
+			is, err := s.read(ctx, root.ref)
+			if err != nil || !is.has(u) {
+				return true, err
+			}
+			root = is
+		}
+		root.header().Unit = nil
+		return s.putBack(ctx, root)
+	})
 }

@@ -86,6 +86,24 @@ func TestAUnitThatTwoCarryOutKeepsItsTasks(t *testing.T) {
 	r.all(true, "x")
 }
 
+// A workflow that is enqueued again under its ids, after it has run and was archived, creates nothing, as tasks that need
+// nothing do.
+func TestAWorkflowThatIsEnqueuedTwiceRunsOnce(t *testing.T) {
+	r := newRig(t, 1)
+	root := r.task("root", nil)
+	tasks := []store.NewTask{root, r.task("child", needs(root.ID)), r.task("other", needs(root.ID))}
+	r.add(tasks...)
+	r.runAll()
+	r.runAll()
+	r.archive(len(tasks))
+	r.add(tasks...)
+	for name, id := range r.ids {
+		if r.get(id) != nil {
+			t.Errorf("%s is created again", name)
+		}
+	}
+}
+
 // dieAfterMaking makes a die once the task of its unit is stored, so that the unit stays unfinished.
 func (r *rig) dieAfterMaking(id store.ID, verb func(ctx context.Context) error) {
 	r.Helper()

@@ -38,27 +38,26 @@ type work struct {
 // do runs verbs on what is stored, again and again until nobody else has changed it meanwhile.
 func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
 	w.s, w.ctx = s, ctx
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return err
-		}
+	return until(ctx, func(int) (bool, error) {
 		w.docs, w.order, w.ready, w.rings, w.told = map[ref]*doc{}, nil, nil, nil, nil
 		w.torn = false
 		w.batch = rules.New(instant(s.now(ctx)), w)
 		w.batch.Behind = time.Duration(s.clock.behind.Load()) * time.Microsecond
 		if err := verbs(w.batch); err != nil {
-			return err
+			return false, err
 		}
 		w.gather()
-		if done, err := w.commit(); done || err != nil {
+		done, err := w.commit()
+		if done || err != nil {
 			for _, name := range w.rings {
 				s.bell.Ring(name)
 			}
-			return err
+			return done, err
 		}
 		w.have = nil
 		s.conflicts.Add(1)
-	}
+		return false, nil
+	})
 }
 
 // doEach runs verbs for 0 to n-1 concurrently, each as its own work. It then does what follows from all of them, and
@@ -199,23 +198,20 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 // loadAll loads what the rules want, concurrently.
 func (w *work) loadAll(want *rules.Want) error {
 	var refs []ref
-	names := map[ref]rules.KeyName{}
 	for _, name := range want.Keys {
 		refs = append(refs, keyRef(name))
-		names[keyRef(name)] = name
 	}
 	for _, id := range slices.Concat(want.Tasks, want.Needs) {
 		refs = append(refs, taskRef(id))
 	}
-	refs = slices.DeleteFunc(refs, func(r ref) bool {
-		_, known := w.docs[r]
-		return known
-	})
 	docs := make([]*doc, len(refs))
 	err := each(len(refs), func(i int) (err error) {
+		if _, known := w.docs[refs[i]]; known {
+			return nil
+		}
 		docs[i], err = w.find(refs[i])
-		if refs[i].C == inKey && errors.Is(err, errDamaged) {
-			docs[i], err = w.s.remake(w.ctx, names[refs[i]])
+		if i < len(want.Keys) && errors.Is(err, errDamaged) {
+			docs[i], err = w.s.remake(w.ctx, want.Keys[i])
 		}
 		return err
 	})
@@ -374,23 +370,20 @@ func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) erro
 func (s *Store) alterAs(
 	ctx context.Context, r ref, read func(context.Context, ref) (*doc, error), change func(d *doc) bool,
 ) error {
-	for try := 0; ; try++ {
+	return until(ctx, func(try int) (bool, error) {
+		if try > 0 {
+			s.conflicts.Add(1)
+		}
 		d, err := read(ctx, r)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if d == nil {
 			d = blank(r)
 		}
 		if !change(d) {
-			return nil
+			return true, nil
 		}
-		if ok, err := s.write(ctx, d); ok || err != nil {
-			return err
-		}
-		s.conflicts.Add(1)
-		if err := pause(ctx, try+1); err != nil {
-			return err
-		}
-	}
+		return s.write(ctx, d)
+	})
 }

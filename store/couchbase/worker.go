@@ -24,7 +24,7 @@ type worker struct {
 	Beat    int64        `json:"b"`
 	Expires int64        `json:"x"`
 	Left    bool         `json:"left,omitempty"`
-	Combed  bool         `json:"combed,omitempty"` // dead, and the index has no more leases of it
+	Combed  bool         `json:"combed,omitempty"` // dead, and it holds nothing: it leaves the directory, and expires
 	Seq     int64        `json:"seq,omitempty"`    // of its last beat
 	// Leases claimed before this time are in Names, or the worker does not know of them.
 	Since int64    `json:"since,omitempty"`
@@ -48,26 +48,6 @@ func stopPath(id string) string     { return "s.`" + id + "`" }
 
 func newWorker() *worker {
 	return &worker{Leases: map[string][]string{}, Stops: map[string]string{}}
-}
-
-// eachWorker calls do for each listed worker, in order; d is nil if the worker has no document. A worker that cannot be
-// read holds up no other.
-func (s *Store) eachWorker(ctx context.Context, do func(id string, d *doc) error) error {
-	ids, err := s.listed(ctx, s.meta, workerList)
-	if err != nil {
-		return err
-	}
-	docs, errs := make([]*doc, len(ids)), make([]error, len(ids))
-	_ = each(len(ids), func(i int) error {
-		docs[i], errs[i] = s.read(ctx, workerRef(ids[i]))
-		return nil
-	})
-	for i, id := range ids {
-		if errs[i] == nil {
-			errs[i] = do(id, docs[i])
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // meant returns the tasks that a worker meant to lease under some tokens, without duplicates: an intent whose answer
