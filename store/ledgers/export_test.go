@@ -242,6 +242,7 @@ func IsOver(looks ...[2]int64) (over bool) {
 	}
 	return over
 }
+
 // FenceLater looks at all servers, and returns a function that fences a ledger by what was seen.
 func FenceLater(ctx context.Context, s *Store, no int) (fence func() error, err error) {
 	seen, err := s.look(ctx)
