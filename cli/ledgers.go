@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -170,7 +171,7 @@ func newLedgersOpenCommand(app *App) *cobra.Command {
 		Use:   "open NUMBER...",
 		Short: "Make fenced ledgers usable where they are now",
 		Long: `Make fenced ledgers usable: the second half of a manual move. All servers of the URL must
-answer. The command refuses while the ledger is open anywhere, and if the server's
+answer. The command refuses while the ledger is open elsewhere, and if the server's
 transactions are behind those of the ledger.`,
 		Example: `  tusk ledgers open 2 3 --on db3`,
 		Args:    someNumbers,
@@ -295,7 +296,9 @@ func numbersOf(args []string) (numbers []int, err error) {
 		if err != nil || n < 0 {
 			return nil, usage("ledgers have numbers: see tusk ledgers list", "%q is no number of a ledger", text)
 		}
-		numbers = append(numbers, n)
+		if !slices.Contains(numbers, n) {
+			numbers = append(numbers, n)
+		}
 	}
 	return numbers, nil
 }

@@ -142,7 +142,7 @@ func TestLedgersAreFencedOpenedAndMoved(t *testing.T) {
 	if got := strings.Join(states(), ", "); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	sh.must("ledgers", "fence", "3")
+	sh.must("ledgers", "fence", "3", "3")
 	if got := strings.Join(states(), ", "); !strings.Contains(got, "tusk_3_of_4_keys_1_fenced fenced") {
 		t.Errorf("after a fence: %s", got)
 	}

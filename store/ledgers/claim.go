@@ -102,7 +102,8 @@ func (t *turns) clock() time.Time {
 
 // Claim implements store.Leaser. It takes what one ledger has before it asks the next, so
 // order is exact only within a ledger. A ledger that fails is passed over. If it leased tasks
-// all the same, they come back as strays, because beats do not name the token there.
+// all the same, they come back as strays, because beats do not name the token there. A server that falls silent does
+// not hold up the claim (silent.go).
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -118,49 +119,41 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 func (s *Store) claim(
 	ctx context.Context, r store.ClaimRequest, order []*ledger, enough bool,
 ) (tasks []store.Task, err error) {
-	answered, limit := false, r.Limit
+	c := claiming{s: s, r: r, enough: enough}
+	var late []*request
+	var silent []*ledger // their servers owe answers to other claims
 	for _, l := range order {
-		if enough && len(tasks) >= limit {
-			break
-		}
-		if !s.meets(ctx, l, r.Worker) {
-			answered = true // the ledger has nothing for a worker that it does not know
-			continue
-		}
-		if enough {
-			r.Limit = limit - len(tasks)
-		}
-		got, failed := s.claimAt(ctx, l, r)
-		switch {
-		case errors.Is(failed, store.ErrWorkerDead):
-			if len(tasks) == 0 {
-				return nil, failed
+		at, _ := l.whereabouts()
+		switch others := enough && at != nil && len(s.servers()) > 1; {
+		case c.isOver():
+		case others && at.late.Load() > 0:
+			silent = append(silent, l)
+		case others && at.prompt.Load():
+			if one := c.askBriefly(ctx, l, at); one != nil {
+				late = append(late, one)
 			}
-			return tasks, nil // the next beat returns this error, too
-		case failed != nil:
-			err = errors.Join(err, failed)
-			continue
-		}
-		if answered = true; tasks == nil {
-			tasks = got
-		} else {
-			tasks = append(tasks, got...)
+		default:
+			c.ask(ctx, l, at)
 		}
 	}
-	if !answered {
-		return nil, err
+	for ; len(late) > 0 && !c.answered && !c.isOver(); late = late[1:] {
+		c.await(late[0])
 	}
-	return tasks, nil
-}
-
-// claimAt claims from one ledger, and remembers which of its leases the worker holds.
-func (s *Store) claimAt(ctx context.Context, l *ledger, r store.ClaimRequest) ([]store.Task, error) {
-	heard := s.turns.heard[l.no].Load()
-	got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
-		return e.Claim(ctx, r)
-	})
-	s.claimed(l, r, heard, got, err)
-	return got, err
+	for _, l := range silent {
+		if at, _ := l.whereabouts(); !c.answered && !c.isOver() {
+			c.ask(ctx, l, at)
+		}
+	}
+	for _, one := range late {
+		s.handBack(one)
+	}
+	switch {
+	case c.dead != nil && len(c.tasks) == 0:
+		return nil, c.dead
+	case c.answered: // if the worker is dead, its next beat returns that error, too
+		return c.tasks, nil
+	}
+	return nil, c.err
 }
 
 // claimed notes the answer to a claim. heard is how often this process had heard of tasks in the ledger before the

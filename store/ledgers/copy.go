@@ -76,14 +76,11 @@ func (s *Store) copyOne(
 		}
 		own = append(own, one)
 	}
-	back := context.WithoutCancel(ctx)
-	half := schema{name: one.name, text: one.text, at: target}
-	if err := one.copyTo(ctx, target, dump, psql); err != nil {
-		return began, errors.Join(err, half.drop(back), s.unfence(back, own))
+	if err = one.copyTo(ctx, target, dump, psql); err == nil {
+		err = s.Open(ctx, target.name, one.no)
 	}
-	err = s.Open(ctx, target.name, one.no)
-	if err != nil && len(own) > 0 { // Open makes sure that the target has not opened it
-		err = errors.Join(err, half.drop(back), s.Open(back, one.at.name, one.no))
+	if err != nil { // if the target has the copy, it is an old one from now on
+		err = errors.Join(err, s.unfence(ctx, own))
 	}
 	return began, err
 }

@@ -242,3 +242,15 @@ func IsOver(looks ...[2]int64) (over bool) {
 	}
 	return over
 }
+
+// FenceLater looks at all servers, and returns a function that fences a ledger by what was seen.
+func FenceLater(ctx context.Context, s *Store, no int) (fence func() error, err error) {
+	seen, err := s.look(ctx)
+	return func() error {
+		_, err := seen.on[no][0].fence(ctx)
+		return err
+	}, err
+}
+
+// IsPrompt reports whether a server's last answer to a claim came soon.
+func IsPrompt(s *Store, server int) bool { return s.servers()[server].prompt.Load() }

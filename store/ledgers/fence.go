@@ -1,6 +1,7 @@
 package ledgers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,32 +104,38 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
 	}
+	var todo, fenced []schema
 	for _, no := range numbers {
-		if problem := seen.problem(no); no < 0 || no >= seen.of || problem != nil {
-			return fmt.Errorf("fence: ledger %d: %w", no, errors.Join(problem, seen.number(no)))
+		if seen.err == nil && len(seen.closed(no)) == 1 {
+			continue // a call before was cut off
 		}
+		if err := cmp.Or(seen.number(no), seen.problem(no)); err != nil {
+			return fmt.Errorf("fence: ledger %d: %w", no, err)
+		}
+		todo = append(todo, seen.on[no][0])
 	}
-	var fenced []schema
-	for _, no := range numbers {
-		one, err := seen.on[no][0].fence(ctx)
+	for _, one := range todo {
+		one, err := one.fence(ctx)
 		if err != nil {
-			return errors.Join(fmt.Errorf("fence: ledger %d: %w", no, err), s.unfence(ctx, fenced))
+			return errors.Join(fmt.Errorf("fence: ledger %d: %w", one.no, err), s.unfence(ctx, fenced))
 		}
 		fenced = append(fenced, one)
 	}
 	return nil
 }
 
-// unfence opens ledgers where this call has fenced them. Nobody else knows these fences, so no other server has to
-// answer.
+// unfence opens ledgers where this call has fenced them. If somebody else has opened one of them elsewhere, that has
+// marked the fenced schema. So no other server has to answer.
 func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 	defer cancel()
 	for _, one := range fenced {
-		if err := one.open(within, one.epoch+1); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("ledger %d stays fenced on %s: tusk ledgers open %d --on %s: %w",
-				one.no, one.at.name, one.no, one.at.name, err))
+		err := one.open(within, one.epoch+1, nil)
+		if err != nil && !errors.Is(err, errChanged) {
+			err = fmt.Errorf("ledger %d stays fenced on %s: tusk ledgers open %d --on %s: %w", one.no, one.at.name, one.no,
+				one.at.name, err)
 		}
+		failed = errors.Join(failed, err)
 	}
 	_, err := s.find(within)
 	return errors.Join(failed, err)
@@ -148,7 +155,7 @@ func (one schema) fence(ctx context.Context) (fenced schema, err error) {
 	fenced.text, fenced.fenced, fenced.epoch = one.text+fencedEnd, true, one.epoch+1
 	end, wait := time.Now().Add(fenceWithin), firstLock
 	for {
-		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
+		err := one.change(ctx, func(tx pgx.Tx) error {
 			if err := one.lock(ctx, tx, wait); err != nil {
 				return err
 			}
@@ -192,26 +199,10 @@ func (one schema) lock(ctx context.Context, tx pgx.Tx, wait time.Duration) error
 	return err
 }
 
-// rename renames a schema, and sets its epoch.
-func (one schema) rename(ctx context.Context, tx pgx.Tx, to string, epoch int64) error {
-	_, err := tx.Exec(ctx, "alter schema "+one.text+" rename to "+to)
-	if err == nil {
-		_, err = tx.Exec(ctx, epochText(to, epoch))
-	}
-	return err
-}
-
-// epochText returns the statement that sets the epoch of a schema.
-func epochText(schema string, epoch int64) string {
-	return fmt.Sprintf("comment on schema %s is '%s%d'", schema, epochWords, epoch)
-}
-
-// bare returns the name of the schema while it is open.
-func (one schema) bare() string { return strings.TrimSuffix(one.text, fencedEnd) }
-
 // Open makes fenced ledgers usable again on a server, named by its host, by its host and port,
 // or as Places names it. If server is empty, it is the only one that has them fenced. All
-// servers have to answer, and no other may have the ledger open.
+// servers have to answer, and no other may have the ledger open. If several have it fenced, the others have old copies
+// then.
 func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -221,9 +212,13 @@ func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 		return fmt.Errorf("open: all servers have to answer: %w", err)
 	}
 	for _, no := range numbers {
+		if on := seen.on[no]; len(on) == 1 && (server == "" || on[0].at.is(server)) {
+			continue // a call before was cut off
+		}
 		one, err := seen.fencedOne(no, server)
 		if err == nil {
-			err = one.open(ctx, seen.nextEpoch(no))
+			others := slices.DeleteFunc(seen.closed(no), func(other schema) bool { return other.at == one.at })
+			err = one.open(ctx, seen.nextEpoch(no), others)
 		}
 		if err != nil {
 			return fmt.Errorf("open: ledger %d: %w", no, err)
@@ -275,15 +270,6 @@ func (l *looked) nextEpoch(no int) (epoch int64) {
 func (at *server) is(text string) bool {
 	host := at.pool.Config().ConnConfig
 	return text == at.name || text == host.Host || text == fmt.Sprintf("%s:%d", host.Host, host.Port)
-}
-
-func (one schema) open(ctx context.Context, epoch int64) error {
-	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
-		if err := one.settleIn(ctx, tx); err != nil {
-			return err
-		}
-		return one.rename(ctx, tx, one.bare(), epoch)
-	})
 }
 
 // settleIn lets a ledger run on the server that it is on. A ledger needs transaction ids only

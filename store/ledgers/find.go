@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -131,9 +130,6 @@ func (l *looked) add(one schema) {
 	}
 }
 
-// epochWords begins the comment on a ledger's schema.
-const epochWords = "tusk epoch "
-
 // ledgersOn lists the schemas on a server that are ledgers of this queue. Those of a standby are
 // asleep. An undivided queue counts once it has its tables.
 func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err error) {
@@ -157,10 +153,7 @@ func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err er
 		bare, fenced := strings.CutSuffix(text, fencedEnd)
 		is := false
 		if one.name, is = parseName(s.o.Schema, bare); is {
-			one.fenced = fenced
-			if number, said := strings.CutPrefix(comment, epochWords); said {
-				one.epoch, _ = strconv.ParseInt(number, 10, 64)
-			}
+			one.fenced, one.epoch = fenced, epochOf(comment)
 			all = append(all, one)
 		}
 		return nil

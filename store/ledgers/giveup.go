@@ -42,16 +42,17 @@ func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int)
 	if err == nil {
 		err = s.current(ctx, &seen, numbers)
 	}
+	var missing int
+	var sent map[int]int // tasks in letters, by ledger
+	if err == nil {
+		missing, sent, err = s.lostWith(ctx, numbers)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("give up: %w", err)
 	}
 	for _, no := range numbers {
-		missing, sent, err := s.lostWith(ctx, no, numbers)
-		one := Loss{No: no, Missing: missing, Letters: sent}
-		if err == nil {
-			one.Schema, one.Server, err = s.beginAnew(ctx, &seen, dry, on, no)
-		}
-		if err != nil {
+		one := Loss{No: no, Missing: missing, Letters: sent[no]}
+		if one.Schema, one.Server, err = s.beginAnew(ctx, &seen, dry, on, no); err != nil {
 			return lost, fmt.Errorf("give up: ledger %d: %w", no, err)
 		}
 		lost = append(lost, one)
@@ -108,15 +109,22 @@ func (one schema) begin(ctx context.Context) error {
 	})
 }
 
-// current fails unless the ledgers that stay have the tables of this program, as the new ones will.
+// current fails unless the ledgers that stay can be used, and have the tables of this program, as the new ones will.
 func (s *Store) current(ctx context.Context, seen *looked, gone []int) error {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return err
 	}
-	stay := slices.DeleteFunc(slices.Clone(all), func(l *ledger) bool {
-		return slices.Contains(gone, l.no) || seen.problem(l.no) != nil
-	})
+	var stay []*ledger
+	for _, l := range all {
+		if slices.Contains(gone, l.no) {
+			continue
+		}
+		if problem := seen.problem(l.no); problem != nil {
+			return fmt.Errorf("ledger %d cannot be used either: name it, too, or first bring it back: %w", l.no, problem)
+		}
+		stay = append(stay, l)
+	}
 	if len(stay) == 0 {
 		return errors.New("no ledger would stay: drop the schemas, and run tusk migrate up for a new queue")
 	}
@@ -180,26 +188,36 @@ func (s *Store) roomiest(ctx context.Context, seen *looked, named string) (at *s
 	return slices.MinFunc(all, func(a, b *server) int { return count[a] - count[b] }), nil
 }
 
-// lostWith counts tasks that ledgers which stay need and that are found nowhere, and tasks in their letters for ledger
-// no.
-func (s *Store) lostWith(ctx context.Context, no int, gone []int) (missing, sent int, err error) {
+// lostWith counts tasks that ledgers which stay need and that are found nowhere, and tasks in their letters for each
+// ledger that is gone.
+func (s *Store) lostWith(ctx context.Context, gone []int) (missing int, sent map[int]int, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
-	post, needed := mail{tasks: map[store.ID]bool{}}, map[store.ID]bool{}
+	sealed, needed := map[store.ID]bool{}, map[store.ID]bool{} // tasks in letters, and tasks that others need
+	sent = map[int]int{}
 	for _, l := range all {
 		if slices.Contains(gone, l.no) {
 			continue
 		}
-		n, err := s.lettersFor(ctx, all, l, no, &post)
+		mail, err := s.postedIn(ctx, l, len(all))
 		if err != nil {
-			return 0, 0, err
+			return 0, nil, err
 		}
-		sent += n
+		for _, p := range mail {
+			for _, id := range p.tasks {
+				sealed[id] = true
+			}
+			for _, no := range gone {
+				if p.to.has(no) {
+					sent[no] += len(p.tasks)
+				}
+			}
+		}
 		ids, err := needsIn(ctx, l)
 		if err != nil {
-			return 0, 0, err
+			return 0, nil, err
 		}
 		for _, id := range ids {
 			needed[id] = true
@@ -207,7 +225,7 @@ func (s *Store) lostWith(ctx context.Context, no int, gone []int) (missing, sent
 	}
 	var ids []store.ID
 	for id := range needed {
-		if !post.tasks[id] {
+		if !sealed[id] {
 			ids = append(ids, id)
 		}
 	}
@@ -215,32 +233,28 @@ func (s *Store) lostWith(ctx context.Context, no int, gone []int) (missing, sent
 	return len(ids) - len(found), sent, nil
 }
 
-// lettersFor adds the tasks in a ledger's letters to known. It returns how many of them are for another ledger.
-func (s *Store) lettersFor(ctx context.Context, all []*ledger, from *ledger, to int, known *mail) (n int, err error) {
+// postedIn reads the letters in a ledger, a page at a time.
+func (s *Store) postedIn(ctx context.Context, from *ledger, of int) (all []posted, err error) {
 	ids, err := lettersIn(ctx, from)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	full, err := ask(ctx, from, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
-		return listByID(ctx, e, store.Filter{IDs: ids})
-	})
-	if err != nil {
-		return 0, err
-	}
-	for i := range full {
-		l, err := read(&full[i])
+	for part := range slices.Chunk(ids, store.MaxPage) {
+		mail, err := ask(ctx, from, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
+			return e.List(ctx, store.Filter{IDs: part, Limit: store.MaxPage})
+		})
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		p := s.postedOf(&l, len(all))
-		for _, id := range p.tasks {
-			known.tasks[id] = true
-		}
-		if p.to.has(to) {
-			n += len(p.tasks)
+		for i := range mail {
+			l, err := read(&mail[i])
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, s.postedOf(&l, of))
 		}
 	}
-	return n, nil
+	return all, nil
 }
 
 // needsIn returns the unfinished tasks of other ledgers that tasks of a ledger need.

@@ -123,23 +123,28 @@ func TestHomeIsGivenUp(t *testing.T) {
 // GiveUp was cut off after it had made the schema.
 func TestAGiveUpThatWasCutOffIsFinished(t *testing.T) {
 	all, dsns := servers(t, 2)
-	if err := divide(2, dsns...); err != nil {
+	if err := divide(4, dsns...); err != nil { // ledgers 2 and 3 on the second server
 		t.Fatal(err)
 	}
 	if err := all[1].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := all[0].Exec(t.Context(), "create schema tusk_1_of_2"); err != nil {
+	if err := all[0].Exec(t.Context(), "create schema tusk_2_of_4"); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, dsns[0])
-	if _, err := s.GiveUp(t.Context(), false, "", 1); err != nil {
+	if _, err := s.GiveUp(t.Context(), false, "", 2); err == nil || !strings.Contains(err.Error(), "name it, too") {
+		t.Errorf("another ledger is lost: %v", err)
+	}
+	if _, err := s.GiveUp(t.Context(), false, "", 2, 3); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is used", func() bool {
-		_, err := s.Enqueue(context.Background(), []store.NewTask{keyedInto(s, 1, nil)})
-		return err == nil
-	})
+	for no := range 4 {
+		eventually(t, "it is used", func() bool {
+			_, err := s.Enqueue(context.Background(), []store.NewTask{keyedInto(s, no, nil)})
+			return err == nil
+		})
+	}
 }
 
 // Nothing is given up that may still be had.

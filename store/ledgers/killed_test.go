@@ -1,12 +1,14 @@
 package ledgers_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
@@ -134,6 +136,52 @@ func moveIsKilled(t *testing.T, promote, ready string, undo bool, want string) {
 	}
 }
 
+// A move seems to hang, and somebody repeats it, which opens the ledger on the standby. When the first one fails in the
+// end, it does not open the ledger where it was as well.
+func TestAMoveThatSomebodyElseHasFinishedOpensNothing(t *testing.T) {
+	all, dsns := servers(t, 1)
+	if err := divide(2, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	hangs := `create function public.pg_promote() returns boolean language plpgsql as $$
+		begin
+		  perform pg_catalog.pg_promote();
+		  while not exists (select from pg_namespace where nspname = 'tusk_1_of_2') loop
+		    perform pg_sleep(0.2);
+		  end loop;
+		  return false;
+		end $$`
+	if err := all[0].Exec(t.Context(), hangs); err != nil {
+		t.Fatal(err)
+	}
+	standby, err := all[0].Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standby.Stop)
+	first := open(t, all[0].DSN, standby.DSN+"&search_path=public,pg_catalog")
+	over := make(chan error, 1)
+	go func() {
+		_, err := first.Move(t.Context(), operatorName(standby), 1)
+		over <- err
+	}()
+	eventually(t, "the first move hangs", func() bool { return sleeps(t, standby, "not pg_is_in_recovery()") })
+	operator := open(t, all[0].DSN, standby.DSN)
+	if _, err := operator.Move(t.Context(), operatorName(standby), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err == nil || !strings.Contains(err.Error(), "another command") {
+		t.Errorf("the first move: %v", err)
+	}
+	got := places(t, operator)
+	if strings.Count(got, "tusk_1_of_2 open") != 1 || !strings.Contains(got, "tusk_1_of_2_fenced fenced") {
+		t.Errorf("%s", got)
+	}
+	if warnings, err := operator.Check(t.Context()); err != nil {
+		t.Errorf("check: %q, %v", warnings, err)
+	}
+}
+
 // pg_dump and the process that moves a ledger are killed halfway. The half copy is not taken for the ledger.
 func TestAHalfCopyIsNotTakenForTheLedger(t *testing.T) {
 	_, dsns := servers(t, 2)
@@ -204,6 +252,33 @@ func TestAStandbyThatDiesDuringAMoveLeavesTheLedgers(t *testing.T) {
 	}
 	if err := <-moved; err == nil {
 		t.Error("it moved")
+	}
+	if got := places(t, operator); got != "tusk_0_of_2 open, tusk_1_of_2 open" {
+		t.Errorf("%s", got)
+	}
+}
+
+// A standby cannot be cut off, because its settings do not change. The ledgers go on where they were.
+func TestAStandbyThatCannotBeCutOffIsNotPromoted(t *testing.T) {
+	all, dsns := servers(t, 1)
+	if err := divide(2, dsns[0]); err != nil {
+		t.Fatal(err)
+	}
+	text := "create function public.pg_reload_conf() returns boolean language sql as 'select true'"
+	if err := all[0].Exec(t.Context(), text); err != nil {
+		t.Fatal(err)
+	}
+	standby, err := all[0].Standby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(standby.Stop)
+	operator := open(t, all[0].DSN, standby.DSN+"&search_path=public,pg_catalog")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	_, err = operator.Move(ctx, operatorName(standby), 1)
+	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "cannot be cut off") {
+		t.Errorf("%v", err)
 	}
 	if got := places(t, operator); got != "tusk_0_of_2 open, tusk_1_of_2 open" {
 		t.Errorf("%s", got)

@@ -113,17 +113,21 @@ func TestAnOutcomeOfATransactionNeedsWhatThatHasStored(t *testing.T) {
 	}
 }
 
-// A plain child of an earlier call may live anywhere, so it goes to a ledger in the transaction's database.
+// A plain task may live anywhere, so it goes to a ledger in the transaction's database, whether it needs a task of an
+// earlier call or one of another server.
 func TestAPlainChildGoesToALedgerOfItsTransaction(t *testing.T) {
 	_, dsns := servers(t, 2)
 	if err := divide(4, dsns...); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, dsns...)
+	elsewhere := keyedInto(s, 0, nil)
+	add(t, s, elsewhere)
 	for range 10 {
 		tx, in := beginFor(t, s, dsns[1])
 		parent := add(t, in, newTask(nil))[0].ID
 		add(t, anew(t, s, tx), newTask(needs(store.CancelOnFailure, parent)))
+		add(t, anew(t, s, tx), newTask(needs(store.CancelOnFailure, elsewhere.ID)))
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -252,7 +252,7 @@ func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []er
 
 // beaten combines the answers to a beat.
 func (s *Store) beaten(b *store.Beat, parts []store.Beat, stops []store.Stop, errs []error) ([]store.Stop, error) {
-	var missed bits
+	missed := ^bits(0) << len(errs) // ledgers that are added later, too
 	var held []store.ID
 	reached := false
 	failed := errors.Join(errs...)

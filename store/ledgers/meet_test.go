@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
@@ -52,4 +53,22 @@ func TestALedgerThatIsBackHearsOfAWorkerFromItsFirstClaim(t *testing.T) {
 	for _, task := range []store.Task{before, after[0]} {
 		finish(t, s, store.Outcome{Task: &task, State: store.Completed, Attempt: 1})
 	}
+}
+
+// Ledgers are added after a worker's last beat. It claims there, and nobody considers it dead.
+func TestANewLedgerHearsOfAWorkerFromItsFirstClaim(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	grownOf(t, dsn, 2)
+	s := open(t, dsn)
+	w := worker(t, s)
+	grownOf(t, dsn, 4)
+	places(t, s) // looks for ledgers at once
+	for range 40 {
+		add(t, s, newTask(nil))
+	}
+	got := 0
+	eventually(t, "tasks of all ledgers are claimed", func() bool {
+		got += len(claim(t, s, w, 100))
+		return got == 40
+	})
 }

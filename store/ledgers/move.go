@@ -23,6 +23,7 @@ type Moved struct {
 
 const (
 	replayWithin = 30 * time.Second // for a standby to replay what was written before a fence
+	cutWithin    = 10 * time.Second // for a standby to stop following
 	backWithin   = time.Minute      // to undo a promotion that failed
 	replayAgain  = 5 * time.Millisecond
 	mostDriven   = 50_000_000 // how many transaction ids of a server a copy uses up at most
@@ -167,7 +168,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 	// The standby gets nothing more. The higher epoch marks the ledgers that stay as newer than its copies.
 	for no := range seen.of {
 		if on := seen.on[no]; len(on) == 1 && on[0].at == source && !slices.Contains(numbers, no) {
-			if err := on[0].raise(ctx, seen.nextEpoch(no)); err != nil {
+			if err := on[0].mark(ctx, seen.nextEpoch(no)); err != nil {
 				return back(err)
 			}
 		}
@@ -203,20 +204,12 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 // for the ledgers.
 func fenceCopies(ctx context.Context, copies []schema) (failed error) {
 	for _, one := range copies {
-		err := pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
-			return one.rename(ctx, tx, one.text+fencedEnd, one.epoch)
-		})
+		err := one.change(ctx, func(tx pgx.Tx) error { return one.rename(ctx, tx, one.text+fencedEnd, one.epoch) })
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", one.text, err))
 		}
 	}
 	return failed
-}
-
-// raise writes an epoch.
-func (one schema) raise(ctx context.Context, epoch int64) error {
-	_, err := one.at.pool.Exec(ctx, epochText(one.text, epoch))
-	return err
 }
 
 // standsBy fails unless a server is a standby of another one, which can do without it.
@@ -343,13 +336,16 @@ func cutOff(ctx context.Context, target *server) error {
 	if err := target.reconfigure(ctx, "alter system set primary_conninfo = ''"); err != nil {
 		return err
 	}
-	for {
+	for end := time.Now().Add(cutWithin); ; time.Sleep(replayAgain) {
 		var following bool
 		const ask = "select exists (select from pg_stat_wal_receiver)"
 		if err := target.pool.QueryRow(ctx, ask).Scan(&following); err != nil || !following {
 			return err
 		}
-		time.Sleep(replayAgain)
+		if time.Now().After(end) {
+			return fmt.Errorf("%s cannot be cut off: alter system set primary_conninfo = '' has no effect, maybe because "+
+				"the setting is given on its command line", target.name)
+		}
 	}
 }
 

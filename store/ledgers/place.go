@@ -97,12 +97,13 @@ type sight func(ctx context.Context, all []*ledger, ids []store.ID) (map[store.I
 
 // placesOf says where the tasks of a call live.
 func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTask) (*placed, error) {
-	return s.placesFrom(ctx, all, tasks, byID(tasks[0].ID, len(all)), s.parentsOf)
+	return s.placesFrom(ctx, all, tasks, byID(tasks[0].ID, len(all)), nil, s.parentsOf)
 }
 
-// placesFrom is placesOf with the ledger of tasks that may live anywhere.
+// placesFrom is placesOf with the ledger of tasks that may live anywhere, and the ledgers in which a task may live
+// because of its needs; nil means all.
 func (s *Store) placesFrom(
-	ctx context.Context, all []*ledger, tasks []store.NewTask, anywhere int, parents sight,
+	ctx context.Context, all []*ledger, tasks []store.NewTask, anywhere int, near []int, parents sight,
 ) (*placed, error) {
 	p, needing := &placed{at: make([]int, len(tasks)), free: true}, false
 	for i := range tasks {
@@ -119,7 +120,7 @@ func (s *Store) placesFrom(
 		p.free = false
 		known, err := parents(ctx, all, needsOf(tasks))
 		if err == nil {
-			p.besideNeeds(len(all), tasks, known, anywhere)
+			p.besideNeeds(len(all), tasks, known, anywhere, near)
 		}
 		return p, err
 	}
@@ -133,7 +134,9 @@ func (s *Store) placesFrom(
 
 // besideNeeds places tasks with the first task that they need, if nothing else fixes their
 // place, and notes needs across ledgers.
-func (p *placed) besideNeeds(of int, tasks []store.NewTask, parents map[store.ID]spot, anywhere int) {
+func (p *placed) besideNeeds(
+	of int, tasks []store.NewTask, parents map[store.ID]spot, anywhere int, near []int,
+) {
 	p.far, p.round = make([][]postgres.Elsewhere, of), make([]int, len(tasks))
 	own, last := map[store.ID]int{}, make([]int, of)
 	for i := range tasks {
@@ -142,7 +145,7 @@ func (p *placed) besideNeeds(of int, tasks []store.NewTask, parents map[store.ID
 			if j, is := own[need.Task]; is {
 				parent, known = spot{no: p.at[j]}, true
 			}
-			if known && p.at[i] < 0 {
+			if known && p.at[i] < 0 && (near == nil || slices.Contains(near, parent.no)) {
 				p.at[i] = parent.no
 			}
 		}
@@ -197,7 +200,7 @@ func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (ma
 		for i := range tasks {
 			found[tasks[i].ID] = spot{l.no, tasks[i].State}
 		}
-		return slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { _, is := found[id]; return is }), err
+		return notIn(ids, found), err
 	})
 	if err == nil && len(found) < len(ids) {
 		err = s.complete(ctx, all)

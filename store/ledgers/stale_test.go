@@ -215,3 +215,41 @@ func TestAFencedCopyOfTheSameEpochIsACopy(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A command was cut off after the first of its ledgers, and is repeated.
+func TestAFenceAndAnOpeningCanBeRepeated(t *testing.T) {
+	s := open(t, three.DSN(t))
+	ctx := t.Context()
+	if err := errors.Join(s.Fence(ctx, 1), s.Fence(ctx, 1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	want := "tusk_0_of_3 open, tusk_1_of_3 away, tusk_1_of_3_fenced fenced, tusk_2_of_3 away, tusk_2_of_3_fenced fenced"
+	if got := places(t, s); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if err := errors.Join(s.Open(ctx, "", 1), s.Open(ctx, "", 1, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if got := places(t, s); got != "tusk_0_of_3 open, tusk_1_of_3 open, tusk_2_of_3 open" {
+		t.Errorf("%s", got)
+	}
+}
+
+// A command has looked at all servers, and then another one fences and opens a ledger. The first one would lower the
+// epoch.
+func TestACommandDoesNotChangeWhatAnotherHasChanged(t *testing.T) {
+	s := open(t, three.DSN(t))
+	fence, err := ledgers.FenceLater(t.Context(), s, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Fence(t.Context(), 1), s.Open(t.Context(), "", 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := fence(); err == nil || !strings.Contains(err.Error(), "another command") {
+		t.Errorf("%v", err)
+	}
+	if got := places(t, s); got != "tusk_0_of_3 open, tusk_1_of_3 open, tusk_2_of_3 open" {
+		t.Errorf("%s", got)
+	}
+}

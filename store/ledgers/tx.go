@@ -150,7 +150,11 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	if len(here) > 0 && !slices.Contains(here, anywhere) {
 		anywhere = here[anywhere%len(here)]
 	}
-	places, err := u.s.placesFrom(ctx, all, tasks, anywhere, u.parentsOf)
+	near := here
+	if u.s.net != nil { // it reaches all
+		near = nil
+	}
+	places, err := u.s.placesFrom(ctx, all, tasks, anywhere, near, u.parentsOf)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
