@@ -237,7 +237,7 @@ func newLedgersGiveUpCommand(app *App) *cobra.Command {
 		Long: `Replace ledgers whose server is lost for good, with all its standbys and backups, by empty ones
 on another server. All tasks of these ledgers are lost. First take the lost server out of the
 URL: the others must answer. If the server comes back, its ledgers are old copies. If the
-command is cut off, run it again.`,
+command is cut off, run it again, without the ledgers that it has begun anew.`,
 		Example: `  tusk ledgers give-up 2 3 --dry-run
   tusk ledgers give-up 2 3 --on db3 --yes`,
 		Args: someNumbers,

@@ -32,6 +32,8 @@ type ledger struct {
 	s     *Store
 	epoch atomic.Int64 // the highest that this process has seen: what has a lower one is an old copy
 
+	prompt atomic.Bool // its last answer to a claim came soon
+
 	mu      sync.Mutex
 	name    string          // of its schema
 	engine  *postgres.Store // nil if it was found on no server

@@ -128,7 +128,7 @@ func (s *Store) claim(
 		case c.isOver():
 		case others && at.late.Load() > 0:
 			silent = append(silent, l)
-		case others && at.prompt.Load():
+		case others && l.prompt.Load():
 			if one := c.askBriefly(ctx, l, at); one != nil {
 				late = append(late, one)
 			}
@@ -136,16 +136,20 @@ func (s *Store) claim(
 			c.ask(ctx, l, at)
 		}
 	}
-	for ; len(late) > 0 && !c.answered && !c.isOver(); late = late[1:] {
+	for ; len(late) > 0 && !c.told && !c.isOver(); late = late[1:] {
 		c.await(late[0])
 	}
 	for _, l := range silent {
-		if at, _ := l.whereabouts(); !c.answered && !c.isOver() {
+		if at, _ := l.whereabouts(); !c.told && !c.isOver() {
 			c.ask(ctx, l, at)
 		}
 	}
 	for _, one := range late {
-		s.handBack(one)
+		if c.fits(one) {
+			c.await(one)
+		} else {
+			s.handBack(one)
+		}
 	}
 	switch {
 	case c.dead != nil && len(c.tasks) == 0:

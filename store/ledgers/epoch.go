@@ -20,7 +20,7 @@ const (
 )
 
 // errChanged says that a schema is not as it was when all servers were looked at.
-var errChanged = errors.New("another command has changed it meanwhile: see tusk ledgers list")
+var errChanged = errors.New("another command, or this one before it was cut off, has changed it: see tusk ledgers list")
 
 // epochOf reads the comment on a schema. Without an epoch in it, that is zero.
 func epochOf(comment string) (epoch int64) {
@@ -45,7 +45,7 @@ func (one schema) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 		// With a limit, because a command may wait for one on another server that waits for this one.
 		_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = '5s'; select pg_advisory_xact_lock(%d)", epochLock))
 		if err != nil {
-			return err
+			return fmt.Errorf("another command may be at work on %s: try again: %w", one.at.name, err)
 		}
 		var comment string
 		err = tx.QueryRow(ctx, `

@@ -252,5 +252,5 @@ func FenceLater(ctx context.Context, s *Store, no int) (fence func() error, err 
 	}, err
 }
 
-// IsPrompt reports whether a server's last answer to a claim came soon.
-func IsPrompt(s *Store, server int) bool { return s.servers()[server].prompt.Load() }
+// IsPrompt reports whether a ledger's last answer to a claim came soon.
+func IsPrompt(s *Store, no int) bool { return (*s.all.Load())[no].prompt.Load() }

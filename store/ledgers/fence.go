@@ -340,9 +340,9 @@ func (one schema) programs(ctx context.Context, c interface {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// drop drops a schema, if it exists, and the schemas of its functions.
+// drop drops a schema and the schemas of its functions.
 func (one schema) drop(ctx context.Context) error {
-	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
+	return one.change(ctx, func(tx pgx.Tx) error {
 		var is bool
 		err := tx.QueryRow(ctx, "select pg_catalog.to_regclass($1) is not null", one.text+".program").Scan(&is)
 		var names []string

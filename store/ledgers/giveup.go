@@ -25,7 +25,7 @@ type Loss struct {
 // GiveUp replaces ledgers whose servers are gone for good by empty ones, on a server that is named as for Open, or else
 // on the one with the fewest ledgers. If an old server comes back, its ledger is an old copy, which nobody uses. All
 // servers have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only says what would be lost.
-// If it is cut off, the same call continues it.
+// If it is cut off, the same call continues it, without the ledgers that it has begun anew.
 func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int) (lost []Loss, err error) {
 	seen, err := s.look(ctx)
 	if err == nil && seen.err != nil {
@@ -146,7 +146,7 @@ func (l *looked) isGone(no int) error {
 	case no >= lowest && !whole:
 		return fmt.Errorf("it may not be made yet: tusk migrate up --ledgers %d", l.of)
 	case len(on) == 1 && on[0].made:
-		return fmt.Errorf("it is on %s, which answers", on[0].at.name)
+		return fmt.Errorf("it is on %s, which answers: leave it out", on[0].at.name)
 	case len(on) > 1 || slices.ContainsFunc(l.fenced, is) || slices.ContainsFunc(l.asleep, is):
 		return l.problem(no)
 	}

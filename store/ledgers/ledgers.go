@@ -75,8 +75,7 @@ type server struct {
 	attendant *postgres.Attendant
 	answered  atomic.Bool // it has answered a look, so this process knows the ledgers that it had then
 
-	prompt atomic.Bool  // its last answer to a claim came soon
-	late   atomic.Int32 // how many claims it owes answers that nobody waits for
+	late atomic.Int32 // how many claims it owes answers that nobody waits for
 
 	mu      sync.Mutex
 	running postgres.Running // as last seen

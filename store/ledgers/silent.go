@@ -14,11 +14,11 @@ import (
 // connection of a server that is only slow. If it gets tasks in the end, they are handed back at once: the worker has
 // been told that the claim was answered, and does not know of them.
 //
-// From a server that is always slow, this process would only ever hand back. So a call may be late only if the call
-// before it was prompt. Otherwise the claim waits for it.
+// From a ledger that is always slow, this process would only ever hand back. So a call may be late only if the call
+// of that ledger before it was prompt. Otherwise the claim waits for it.
 
 const (
-	prompt     = suspectAfter / 2 // how fast a server has to answer so that claims need not wait for its next answer
+	prompt     = suspectAfter / 2 // how fast a ledger has to answer so that claims need not wait for its next answer
 	lateWithin = 15 * time.Second // the limit for a late answer
 )
 
@@ -28,7 +28,8 @@ type claiming struct {
 	r        store.ClaimRequest
 	enough   bool // it ends once it has as many tasks as were asked for
 	tasks    []store.Task
-	answered bool // by a ledger, maybe without tasks
+	answered bool // by a ledger, maybe without tasks, or one of them does not know the worker
+	told     bool // by a ledger
 	dead     error
 	err      error
 }
@@ -61,9 +62,7 @@ func (one *request) ask(ctx context.Context) {
 	one.tasks, one.err = ask(ctx, one.l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
 		return e.Claim(ctx, one.r)
 	})
-	if one.at != nil {
-		one.at.prompt.Store(one.err == nil && time.Since(began) < prompt)
-	}
+	one.l.prompt.Store(one.err == nil && time.Since(began) < prompt)
 }
 
 // ask asks a ledger, and waits for the answer.
@@ -87,6 +86,7 @@ func (c *claiming) askBriefly(ctx context.Context, l *ledger, at *server) (late 
 	started := c.s.start(func() {
 		defer close(one.over)
 		defer cancel()
+		defer one.keep()
 		one.ask(within)
 	})
 	if !started { // the store is closed
@@ -102,6 +102,11 @@ func (c *claiming) askBriefly(ctx context.Context, l *ledger, at *server) (late 
 		return nil
 	case <-wait.C:
 		at.late.Add(1)
+		for _, other := range *c.s.all.Load() { // if the server is gone, all its ledgers are away at the same time
+			if on, _ := other.whereabouts(); on == at {
+				other.suspect()
+			}
+		}
 		return one
 	}
 }
@@ -128,10 +133,23 @@ func (c *claiming) take(one *request) {
 		c.dead = one.err
 	case one.err != nil:
 		c.err = errors.Join(c.err, one.err)
-	case c.tasks == nil:
-		c.answered, c.tasks = true, one.tasks
 	default:
-		c.answered, c.tasks = true, append(c.tasks, one.tasks...)
+		c.answered, c.told = true, true
+		if c.tasks == nil {
+			c.tasks = one.tasks
+		} else {
+			c.tasks = append(c.tasks, one.tasks...)
+		}
+	}
+}
+
+// fits reports whether a late answer has come, and the claim has room for its tasks.
+func (c *claiming) fits(late *request) bool {
+	select {
+	case <-late.over:
+		return c.dead == nil && len(c.tasks)+len(late.tasks) <= c.r.Limit
+	default:
+		return false
 	}
 }
 

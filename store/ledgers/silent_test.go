@@ -35,7 +35,7 @@ func heldAnswers(t *testing.T) (s *ledgers.Store, silent *atomic.Bool, wait *ato
 	return open(t, dsns[0], through), silent, wait
 }
 
-// claimPromptly claims what is there until the second server has answered soon.
+// claimPromptly claims what is there until the second ledger has answered soon.
 func claimPromptly(t *testing.T, s *ledgers.Store, w store.ID) {
 	t.Helper()
 	eventually(t, "a prompt answer", func() bool {
