@@ -281,3 +281,47 @@ func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 		t.Error(warnings, err)
 	}
 }
+
+// Tables that a migration adds are open to the roles that may use the others.
+func TestRolesMayUseTheTablesOfALaterMigration(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	s, _ := open(t, dsn, false)
+	all, err := s.Migrations(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Migrate(t.Context(), all[len(all)-3].Version); err != nil {
+		t.Fatal(err)
+	}
+	as := roles(t, dsn)
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	w, err := postgres.New(t.Context(), as("work"), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	term := lead(t, w)
+	tasks := newTasks(100, "q")
+	for i := range tasks {
+		tasks[i].Turn, tasks[i].Args = true, make([]byte, 20_000)
+	}
+	if _, err := w.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	if granted, err := w.Grant(t.Context(), term, []store.ID{tasks[0].ID}); err != nil || granted != 1 {
+		t.Fatal(granted, err)
+	}
+	if err := w.Maintain(t.Context(), term); err != nil {
+		t.Fatal(err)
+	}
+	r, err := postgres.New(t.Context(), as("read"), postgres.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if list, err := r.List(t.Context(), store.Filter{Queues: []string{"q"}}); err != nil || len(list) != 100 {
+		t.Error(len(list), err)
+	}
+}

@@ -31,6 +31,25 @@ begin
   end loop;
 end $$;
 
+-- Whoever may use waiting may use the new tables.
+do $$
+declare
+  _to  text;
+  _may text;
+begin
+  for _to, _may in
+    select case a.grantee when 0 then 'public' else a.grantee::regrole::text end, string_agg(a.privilege_type, ', ')
+    from pg_class c cross join aclexplode(c.relacl) a
+    where c.oid = 'tusk.waiting'::regclass and a.grantee <> c.relowner
+    group by a.grantee
+  loop
+    execute format('grant %s on tusk.unready, tusk.line_1, tusk.line_2 to %s', _may, _to);
+    if _may like '%INSERT%' then
+      execute format('grant usage, select on sequence tusk.line_table to %s', _to);
+    end if;
+  end loop;
+end $$;
+
 -- down
 set local lock_timeout = '5s';
 lock table tusk.line_1, tusk.line_2 in access exclusive mode;
