@@ -126,7 +126,11 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 			return err
 		})
 	}
-	if err != nil || u == nil || root.cas == 0 { // an earlier call with the same ids has decided it
+	if err == nil && u != nil && root.cas == 0 { // an earlier call with the same ids has decided it, and may have died
+		_, err = s.load(ctx, root.ref)
+		return err == nil, err
+	}
+	if err != nil || u == nil {
 		return err == nil, err
 	}
 	if err = s.carryOut(ctx, root, others, made, now); err == nil {

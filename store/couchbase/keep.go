@@ -219,6 +219,9 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	var unasked error // the error of the index
 	found := slices.ContainsFunc(back, func(some []*task) bool { return len(some) > 0 })
 	for i, w := range workers {
+		if errs[i] == nil && (w == nil || w.Combed) { // one after the other, since all change one document
+			errs[i] = s.forget(ctx, workerRef(ids[i]), workerList, ids[i])
+		}
 		if !found && errs[i] == nil && w.unknown() && unasked == nil {
 			back[i], unasked = s.comb(ctx, ids[i], w)
 		}
@@ -257,7 +260,6 @@ func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*tas
 	switch {
 	case err != nil:
 	case w == nil || w.Combed:
-		err = s.forget(ctx, workerRef(id), workerList, id)
 	case w.G != nil:
 		back, err = s.straysOf(ctx, id, w)
 	default:
@@ -365,8 +367,9 @@ func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error)
 		return held, nil // there may be more
 	}
 	return nil, s.alter(ctx, workerRef(id), func(d *doc) bool {
-		d.worker().Combed = len(d.worker().Leases) == 0 // or leftBy has to look again
-		return d.cas != 0 && d.worker().Combed
+		w := d.worker() // a failover may have brought it back to life, and leftBy may have to look again
+		w.Combed = d.cas != 0 && w.G == nil && len(w.Leases) == 0
+		return w.Combed
 	})
 }
 

@@ -190,11 +190,11 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 		if err := s.enter(ctx, l); err != nil {
 			return err
 		}
-		n, err := s.last(ctx, l, 0)
+		c, err := s.open(ctx, l)
 		if err != nil {
 			return err
 		}
-		s.minds.appended(l, n)
+		s.minds.appended(l, c.Page) // append finds the last page, if there are more
 	}
 	return nil
 }
