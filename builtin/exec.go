@@ -148,6 +148,7 @@ func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd,
 	if err == nil {
 		run.WaitsFor(ctx, fmt.Sprintf("the command %.200q, process %d, has not ended", c.Path, c.Process.Pid))
 		err = c.Wait()
+		run.WaitsFor(ctx, "")
 	}
 	runtime.UnlockOSThread()
 	if c.Process != nil {

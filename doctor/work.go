@@ -32,7 +32,7 @@ func (f *Facts) endpoints() (found []Finding) {
 		}
 	}
 	if found == nil {
-		found = []Finding{ok("endpoints", "%s, each reached by its latest call", words.Count(len(f.Served), "endpoint"))}
+		found = []Finding{ok("endpoints", "%s, and no latest call failed to reach one", words.Count(len(f.Served), "endpoint"))}
 	}
 	return few(found, "endpoint", "tusk endpoints list")
 }

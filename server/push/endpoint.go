@@ -131,7 +131,9 @@ func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, sto
 	if err := b.complete(&e); err != nil {
 		return "", e, err
 	}
+	moved := false
 	err = b.change(ctx, e.Queue, func(d *document, exists bool) (bool, error) {
+		moved = d.URL != e.URL
 		if e.CreatedAt, e.CreatedBy, e.RotatedAt = d.CreatedAt, d.CreatedBy, d.RotatedAt; !exists {
 			text = NewSecret()
 			d.Secrets = []secret{{Text: text}}
@@ -140,6 +142,9 @@ func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, sto
 		d.Endpoint = e
 		return true, nil
 	})
+	if err == nil && moved { // what is stored of calls is of the former URL
+		err = shelf.Remove(ctx, b.store, stateKind, e.Queue)
+	}
 	return text, e, err
 }
 

@@ -243,7 +243,8 @@ func (s *sender) heard(pause time.Duration, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last, s.failures, s.trouble = time.Now(), 0, ""
-	if s.state.Arrived.IsZero() || s.state.Fails() { // the first answer ends the failure of a process before this one
+	// An answer also ends the failure that another process has stored. Now and then is often enough to find out.
+	if s.state.Fails() || s.last.Sub(s.state.Arrived) > sayAgain {
 		s.state.Arrived, s.news = s.last.UTC(), true
 	}
 	if pause > 0 {

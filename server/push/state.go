@@ -11,7 +11,8 @@ import (
 
 const (
 	stateKind = herald.EndpointState
-	maxError  = 300 // bytes of a stored error
+	maxError  = 300         // bytes of a stored error
+	sayAgain  = time.Minute // after which an endpoint that answers is stored to have done so, if its state says otherwise
 )
 
 // note stores that an endpoint was not reached, or that it has answered since then. Other answers are not stored.
