@@ -106,7 +106,7 @@ var leftovers = map[string]map[string]string{
 		"tasks are recorded as ended twice": `select i.id::text
 			from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i
 			group by 1 having count(*) > 1`,
-		"tasks are recorded as completed, and wait": `select w.id::text from tusk.waiting w
+		"tasks are recorded as completed, and wait": `select w.id::text from tusk.unready w
 			where w.id in (select i.id from tusk.outcome o cross join lateral tusk_fn.ids_of(o.firsts, o.counts) i)`,
 		"advisory locks are left": `select format('%s %s of %s', l.classid, l.objid, a.query)
 			from pg_locks l left join pg_stat_activity a on a.pid = l.pid

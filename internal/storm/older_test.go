@@ -96,10 +96,11 @@ var afterwards = append(readWaiting("functions/02_state", "functions/03_lock", "
 	change{"lines.go", `{"waiting", "line_1", "line_2"}`, `{"waiting"}`},
 	change{"sql/turn.sql", "tusk.line_1", "tusk.waiting"},
 	change{"sql/turn.sql", "tusk.line_2", "tusk.waiting"},
-	change{"sql/line.sql", "select case when exists (select from tusk.program p where p.version < 13) then 0\n" +
-		"  else coalesce(pg_catalog.pg_sequence_last_value('tusk.line_table'), 1)::int end", "select 0"},
-	change{"sql/line.sql", "select pg_catalog.pg_relation_size('tusk.line_1'), pg_catalog.pg_relation_size('tusk.line_2')",
-		"select 0::bigint, 0::bigint"})
+	change{"rows.sql", "tusk.unready", "tusk.waiting"},
+	change{"rows.sql", "case when exists (select from tusk.program p where p.version < 13) then 0\n" +
+		"  else coalesce(pg_catalog.pg_sequence_last_value('tusk.line_table'), 1)::int end", "0"},
+	change{"sql/line.sql", "'tusk.line_1'::regclass::oid", "0::oid"},
+	change{"sql/line.sql", "'tusk.line_2'::regclass::oid", "0::oid"})
 
 // readWaiting undoes a change in SQL files: before the latest migration, all tasks that might not run yet were in one
 // table.

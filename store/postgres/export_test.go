@@ -46,7 +46,7 @@ func NewFormer(pool *pgxpool.Pool) (*Store, error) {
 	for name, text := range s.sql {
 		s.sql[name] = former(text)
 	}
-	s.sql["line_table"] = "select 0"
+	s.sql["line_table"], s.sql["line_tables"] = "select 0", "select 0, 0::bigint, 0::bigint"
 	return s, nil
 }
 

@@ -77,6 +77,23 @@ func TestLanesWithoutTasksAreForgottenInSteps(t *testing.T) {
 	goRoundOf(t, later, w, "gone", 10)
 }
 
+// The lane of tasks that wait for their turn has nothing else, and is not forgotten.
+func TestALaneOfTasksInLineIsNotForgotten(t *testing.T) {
+	l := newLimits(t)
+	l.s.IdleLane(0)
+	ids := l.getInLine(2)
+	for range 10 {
+		l.maintain()
+	}
+	if n := l.number("select count(*) from tusk.lane"); n != 1 {
+		t.Fatalf("%d lanes are left, want 1", n)
+	}
+	l.grant(ids)
+	if n := len(claimSome(t, l.s, l.worker, 2)); n != 2 {
+		t.Errorf("%d tasks were claimed", n)
+	}
+}
+
 // An enqueue may rely on the name of a lane for as long as its transaction is open.
 func TestALaneIsNotForgottenBesideAnEnqueue(t *testing.T) {
 	s, pool := fresh(t)

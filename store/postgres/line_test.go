@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"crypto/rand"
 	"slices"
 	"testing"
 
@@ -181,4 +182,37 @@ func TestAnOlderProgramFindsTheTasksInLine(t *testing.T) {
 	}
 	l.maintain()
 	l.grant(ids)
+}
+
+// The leader moves tasks to where an older program finds them, if one is installed again.
+func TestTasksInLineMoveToWhereAnOlderProgramFindsThem(t *testing.T) {
+	l := newLimits(t)
+	ids := l.getInLine(3)
+	if _, err := l.pool.Exec(t.Context(), "insert into tusk.program (name, version) values ('tusk_f0', 12)"); err != nil {
+		t.Fatal(err)
+	}
+	l.maintain()
+	if n := l.number("select count(*) from tusk.waiting"); n != 3 {
+		t.Fatalf("%d tasks are among the waiting ones", n)
+	}
+	l.grant(ids)
+}
+
+// A table with large args does not move.
+func TestLargeTasksInLineDoNotMove(t *testing.T) {
+	l := newLimits(t)
+	tasks := newTasks(12, "q")
+	for i := range tasks {
+		tasks[i].Turn, tasks[i].Args = true, make([]byte, 1<<20)
+		_, _ = rand.Read(tasks[i].Args) // so that it is not compressed
+	}
+	if _, err := l.s.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	l.maintain()
+	l.getInLine(3000) // in the other table, which is full then
+	l.maintain()
+	if n := l.number("select count(*) from tusk.line_1"); n != 12 {
+		t.Errorf("%d of 12 tasks are where they were", n)
+	}
 }

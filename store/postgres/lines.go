@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,11 +11,12 @@ import (
 )
 
 const (
-	askLine  = 5 * time.Second  // how often a process asks in which table tasks get in line
-	restLine = 10 * time.Second // how long a table has no task before it is truncated
-	fullLine = 1 << 20          // bytes of a table after which the other one is used
-	moveLine = 2000             // tasks that move at a time
-	mostLeft = 5 * moveLine     // a table with more tasks than this is left as it is
+	askLine    = 5 * time.Second  // how often a process asks in which table tasks get in line
+	restLine   = 10 * time.Second // how long a table has no task before it is truncated
+	fullLine   = 1 << 20          // bytes of a table after which the other one is used
+	moveAtOnce = 2000             // tasks that move at a time
+	mostLeft   = 5 * moveAtOnce   // a table with more tasks than this is left as it is
+	mostBytes  = 8 << 20          // or with more bytes of args
 )
 
 // lineTables are the tables in which tasks get in line, by the number that line_table returns.
@@ -23,10 +25,19 @@ var lineTables = []string{"waiting", "line_1", "line_2"}
 // lines is what the engine knows about these tables. The number may be out of date: a task may be in any of them.
 type lines struct {
 	no    atomic.Int32
-	asked atomic.Int64  // when it last asked for the number, in nanoseconds
-	empty atomic.Int64  // since when the leader has found the table that is not in use to be empty; 0 if it is not
-	rest  time.Duration // how long that must be so before the table is truncated
-	looks atomic.Int64  // how often the leader has found a table that is to be truncated
+	asked atomic.Int64 // when it last asked for the number, in nanoseconds
+	looks atomic.Int64 // how often the leader has found something to do
+
+	mu    sync.Mutex
+	empty resting
+	rest  time.Duration // how long a table has no task before it is truncated
+}
+
+// resting says since when a leader has found the table that is not in use to be empty.
+type resting struct {
+	term  int64
+	no    int
+	since time.Time
 }
 
 // onEachLine returns the rows of a query on each of the tables.
@@ -74,68 +85,106 @@ func (s *Store) learnLine(ctx context.Context, c session) {
 	}
 }
 
+// lineTable is the state of one of the two tables.
+type lineTable struct {
+	no   int
+	size int64 // in bytes, with large args
+}
+
 // emptyLines keeps the dead rows of lines from piling up: it truncates the table that is not in use once it has had no
 // task for a while, and then lets tasks get in line there. It waits because a statement that began before the last task
 // was granted might look for that task afterwards, and would find it in neither place.
 func (s *Store) emptyLines(ctx context.Context, term int64) error {
-	var size [3]int64
+	var used, other lineTable
 	err := s.read(ctx, s.pinned(
 		s.do("leads_still", term),
-		s.do("line_table").into(func(raw [][]byte) error {
-			s.lines.no.Store(int32Of(raw[0]))
-			return nil
-		}),
-		s.do("line_sizes").into(func(raw [][]byte) error {
-			size[1], size[2] = int64Of(raw[0]), int64Of(raw[1])
+		s.do("line_tables").into(func(raw [][]byte) error {
+			used.no = int(int32Of(raw[0]))
+			one, two := lineTable{1, int64Of(raw[1])}, lineTable{2, int64Of(raw[2])}
+			switch used.no {
+			case 1:
+				used, other = one, two
+			case 2:
+				used, other = two, one
+			}
 			return nil
 		})))
-	no := int(s.lines.no.Load())
-	if err != nil || no == 0 {
+	if err != nil {
 		return err
 	}
-	other, full := 3-no, size[no] >= fullLine
-	if full || size[other] > 0 {
+	s.lines.no.Store(int32(used.no))
+	full := used.size >= fullLine
+	switch {
+	case used.no == 0: // an older program may run
+		for no := 1; no < len(lineTables) && err == nil; no++ {
+			err = s.moveLine(ctx, term, no, used.no)
+		}
+		return unlessBusy(err)
+	case other.size == 0 && full:
 		s.lines.looks.Add(1)
-	}
-	if size[other] == 0 {
-		s.lines.empty.Store(0)
-		if full {
-			err = s.exec(ctx, "next_line_table")
+		if err = s.exec(ctx, "next_line_table"); err == nil {
+			s.lines.no.Store(int32(other.no))
 		}
 		return err
-	}
-	var left int
-	text := strings.Replace(s.sql["left_in_line"], "{from}", lineTables[other], 1)
-	if err := s.queryText(ctx, text, func(raw [][]byte) error {
-		left = int(int64Of(raw[0]))
+	case other.size == 0:
 		return nil
-	}, mostLeft+1); err != nil {
-		return err
 	}
-	if left > 0 {
-		s.lines.empty.Store(0)
-		if full && left <= mostLeft {
-			err = unlessBusy(s.moveLine(ctx, term, other, no, left))
+	tasks, _, err := s.leftInLine(ctx, other.no)
+	switch {
+	case err != nil:
+	case tasks == 0:
+		s.lines.looks.Add(1)
+		if s.lines.rested(term, other.no) {
+			err = unlessBusy(s.exec(ctx, "empty_line", term, other.no))
 		}
-		return err
-	}
-	s.lines.empty.CompareAndSwap(0, time.Now().UnixNano())
-	if time.Since(time.Unix(0, s.lines.empty.Load())) >= s.lines.rest {
-		err = unlessBusy(s.exec(ctx, "empty_line", term, other))
+	case full:
+		s.lines.restart()
+		err = unlessBusy(s.moveLine(ctx, term, other.no, used.no))
+	default:
+		s.lines.restart()
 	}
 	return err
 }
 
-// moveLine moves the last tasks of a table to the one in use. Their places in line stay.
-func (s *Store) moveLine(ctx context.Context, term int64, from, to, tasks int) error {
-	words := strings.NewReplacer("{from}", lineTables[from], "{line}", lineTables[to])
-	for ; tasks > 0; tasks -= moveLine {
-		err := s.write(ctx, []step{s.do("wait_briefly"), s.do("hold_lead", term),
-			{text: words.Replace(s.sql["lock_line"])},
-			{text: words.Replace(s.sql["move_line"]), args: []any{moveLine}}})
-		if err != nil {
-			return err
-		}
+// rested reports whether the leader has found a table to be empty for long enough.
+func (l *lines) rested(term int64, no int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := (resting{term: term, no: no, since: l.empty.since}); now != l.empty || now.since.IsZero() {
+		l.empty = resting{term, no, time.Now()}
 	}
-	return nil
+	return time.Since(l.empty.since) >= l.rest
+}
+
+// restart forgets that a table was empty.
+func (l *lines) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.empty = resting{}
+}
+
+// leftInLine returns how many tasks a table has, and the bytes of their args. It counts up to one more than may move.
+func (s *Store) leftInLine(ctx context.Context, no int) (tasks int, size int64, err error) {
+	text := strings.Replace(s.sql["left_in_line"], "{from}", lineTables[no], 1)
+	err = s.queryText(ctx, text, func(raw [][]byte) error {
+		tasks, size = int(int64Of(raw[0])), int64Of(raw[1])
+		return nil
+	}, mostLeft+1)
+	return tasks, size, err
+}
+
+// moveLine moves the tasks of a table to another one, if they are few and small. Their places in line stay.
+func (s *Store) moveLine(ctx context.Context, term int64, from, to int) error {
+	tasks, size, err := s.leftInLine(ctx, from)
+	if err != nil || to != 0 && (tasks > mostLeft || size > mostBytes) {
+		return err
+	}
+	words := strings.NewReplacer("{from}", lineTables[from], "{line}", lineTables[to])
+	for ; tasks > 0 && err == nil; tasks -= moveAtOnce {
+		s.lines.looks.Add(1)
+		err = s.write(ctx, []step{s.do("wait_briefly"), s.do("hold_lead", term),
+			{text: words.Replace(s.sql["lock_line"])},
+			{text: words.Replace(s.sql["move_line"]), args: []any{moveAtOnce}}})
+	}
+	return err
 }

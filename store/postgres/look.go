@@ -67,7 +67,7 @@ func (s *Store) lookText(f *store.Filter, t *lookTable, c *conditions, rows, mos
 	from, few, rows := s.lookFrom(f, t, c, rows, most)
 	c.list = nil
 	c.of(&rest)
-	if t.only != "" && !whole(f) {
+	if t.only == inLine || t.only != "" && !whole(f) {
 		c.list = append(c.list, t.only)
 	}
 	text = strings.NewReplacer("{few}", few, "{from}", from, "{rest}", c.text()).Replace(s.sql["look"])

@@ -67,11 +67,16 @@ select d.n from tusk.doubt d where d.n > ?::bigint order by d.n limit 200
 -- The lock that the process of worker u holds in a session. It is a different one for each ledger of the database.
 ('x' || right(replace(u.id::text, '-', ''), 16))::bit(64)::bigint # ('tusk.log'::regclass::oid::bigint << 31)
 
+-- name: line_table
+-- Where new tasks get in line. See line.sql.
+case when exists (select from tusk.program p where p.version < 13) then 0
+  else coalesce(pg_catalog.pg_sequence_last_value('tusk.line_table'), 1)::int end
+
 -- name: is_idle
 -- Whether nothing in the database belongs to lane u.
 not exists (select from tusk.log t where t.lane = u.id)
   and not exists (select from tusk.waiting w where w.lane = u.id and w.line is null)
-  and not exists (select from tusk.waiting w where w.lane >> 16 = u.id >> 16 and w.line is not null)
+  and not exists (select from tusk.unready w where w.lane >> 16 = u.id >> 16 and w.line is not null)
   and not exists (select from tusk.dead d where d.lane = u.id)
   and not exists (select from tusk.lease l where l.lane = u.id)
   and not exists (select from tusk.outcome o where o.lane = u.id)

@@ -145,7 +145,7 @@ func (s *Store) look(
 	var tables []*lookTable
 	for i := range lookTables {
 		t := &lookTables[i]
-		if t.only == inLine && whole(f) {
+		if t.only == inLine && exact(f) { // tasks in line_1 and line_2 have none of these
 			continue
 		}
 		if len(f.States) == 0 || slices.ContainsFunc(f.States, func(state store.State) bool {

@@ -4,6 +4,7 @@ create function tusk_fn.empty_line(_term bigint, _no int) returns void language 
 set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '50ms'
 as $$
 begin
+  perform tusk_fn.need_read_committed(); -- a row that was committed before the lock is seen
   perform tusk_fn.hold_lead(_term);
   if _no = 1 then
     lock table tusk.line_1 in access exclusive mode;

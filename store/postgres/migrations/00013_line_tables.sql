@@ -9,6 +9,7 @@ create table tusk.unready (
   constraint unready_is_empty check (id is null and line is null and tags is null) no inherit
 );
 alter table tusk.unready alter id drop not null;
+alter table tusk.unready replica identity full; -- for statements that delete from it beside a publication of all tables
 alter table tusk.waiting inherit tusk.unready;
 create sequence tusk.line_table as smallint maxvalue 2 start 2 cycle; -- 1 or 2: where new tasks get in line
 do $$

@@ -15,7 +15,7 @@ with open as (
   order by since
   limit 1),
 tables as (
-  select coalesce(sum(t.n_dead_tup), 0)::bigint as dead, coalesce(sum(t.n_live_tup), 0)::bigint as live,
+  select coalesce(sum(t.n_dead_tup) filter (where t.relname !~ '^line_[12]$'), 0)::bigint as dead, coalesce(sum(t.n_live_tup), 0)::bigint as live,
     coalesce(sum(pg_catalog.pg_total_relation_size(t.relid)), 0)::bigint as bytes,
     greatest(coalesce(sum(t.n_live_tup) filter (where t.relname = 'lane_position'), 0)
       - coalesce(sum(t.n_live_tup) filter (where t.relname = 'lane_tally'), 0), 0)::bigint as behind

@@ -3,19 +3,23 @@
 
 -- name: line_table
 -- Where new tasks get in line: in line_1, line_2 or, while an older program might run that knows neither, in waiting.
-select case when exists (select from tusk.program p where p.version < 13) then 0
-  else coalesce(pg_catalog.pg_sequence_last_value('tusk.line_table'), 1)::int end
+select {line_table}
 
 -- name: next_line_table
 select pg_catalog.nextval('tusk.line_table')
 
--- name: line_sizes
--- The sizes of both tables in bytes.
-select pg_catalog.pg_relation_size('tusk.line_1'), pg_catalog.pg_relation_size('tusk.line_2')
+-- name: line_tables
+-- The answer of line_table, and the sizes of both tables in bytes, with large args.
+select {line_table},
+  (select pg_catalog.pg_relation_size(c.oid) + pg_catalog.pg_relation_size(c.reltoastrelid) from pg_class c
+   where c.oid = 'tusk.line_1'::regclass::oid),
+  (select pg_catalog.pg_relation_size(c.oid) + pg_catalog.pg_relation_size(c.reltoastrelid) from pg_class c
+   where c.oid = 'tusk.line_2'::regclass::oid)
 
 -- name: left_in_line
--- How many tasks are in a table, up to $1.
-select count(*) from (select from tusk.{from} limit $1) x
+-- How many tasks are in a table, up to $1, and the bytes of their args.
+select count(*), coalesce(sum(x.size), 0)::bigint
+from (select octet_length(w.args) as size from tusk.{from} w limit $1) x
 
 -- name: empty_line
 select tusk_fn.empty_line($1, $2)
