@@ -21,8 +21,8 @@ begin
     -- the truncation, and is of use only if that is late.
     execute format('create table tusk.%1$I (constraint %1$s_pkey primary key (id),
       constraint %1$s_waits check (state = 2 and line is not null)) inherits (tusk.unready)
-      with (autovacuum_vacuum_threshold = 1000000, autovacuum_vacuum_scale_factor = 0,
-        autovacuum_analyze_threshold = 1000000, autovacuum_analyze_scale_factor = 0,
+      with (autovacuum_vacuum_threshold = 200000, autovacuum_vacuum_scale_factor = 0,
+        autovacuum_analyze_threshold = 200000, autovacuum_analyze_scale_factor = 0,
         autovacuum_vacuum_insert_threshold = -1)', _name);
     execute format('create index %1$s_place on tusk.%1$I
       ((lane >> 16), coalesce(tenant, %2$L), coalesce(partition, %2$L), lane, line, n) where line is not null',
