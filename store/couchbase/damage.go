@@ -12,12 +12,12 @@ import (
 
 // A damaged document does not hold up others:
 //
-// A task whose rest can be read is claimed, and ends as its Damage says. A task that cannot be read counts as gone. A
-// page is rebuilt as if a crash had lost it, and a cursor is reset: the sweep finds the tasks. A directory is rebuilt
-// from the names that can be read and those that the index knows, and a key from its tasks; copies of the damaged
-// documents are set aside (see aside). A damaged worker counts as dead: the index knows what it holds. If the leader's
-// document cannot be read, nobody leads. A group of errors counts from the start. Everything else that goes over many
-// documents skips the damaged ones. Each is logged.
+// A task whose rest can be read is claimed, and ends as its Damage says. A task that cannot be read counts as gone,
+// and so do all tasks of a sheet that cannot be read. A page is rebuilt as if a crash had lost it, and a cursor is
+// reset: the sweep finds the tasks. A directory is rebuilt from the names that can be read and those that the index
+// knows, and a key from its tasks; copies of the damaged documents are set aside (see aside). A damaged worker counts
+// as dead: the index knows what it holds. If the leader's document cannot be read, nobody leads. A group of errors
+// counts from the start. Everything else that goes over many documents skips the damaged ones. Each is logged.
 
 var errDamaged = errors.New("damaged")
 
@@ -48,6 +48,9 @@ func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	}
 	t, ofTask := d.body.(*task)
 	if !ofTask {
+		if isSheet(d.ref) { // all of its tasks count as gone
+			err = s.passing(err)
+		}
 		return false, err
 	}
 	if _, known := states[t.State]; !known || !partial(err) {

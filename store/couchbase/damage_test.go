@@ -78,6 +78,40 @@ func TestASweepGoesOnPastDamage(t *testing.T) {
 	}
 }
 
+// The worker has leased tasks of the sheet that is damaged, too.
+func TestADamagedSheetHoldsUpNoOtherTask(t *testing.T) {
+	r := newRig(t, 1)
+	r.lentSheet()
+	r.add(r.task("x", nil), r.task("y", keyed("k", store.Skip)))
+	r.must("claim", r.lend(r.ctx(), 100))
+	at, _ := block(r.ids["s0"].String())
+	r.damage(r.b.tasks, at.ID, `{"g":1,"t":5,"from":"x","texts":7}`)
+	if list, err := r.b.List(r.ctx(), store.Filter{Limit: 100}); err != nil || len(list) != 2 {
+		t.Errorf("%d tasks are listed, %v", len(list), err)
+	}
+	cancel := store.Edit{IDs: []store.ID{r.ids["s0"], r.ids["y"]}, Change: store.Change{Op: store.Cancel}}
+	changes, err := r.b.Edit(r.ctx(), cancel)
+	if err != nil || len(changes) == 0 {
+		t.Errorf("%v, %v", changes, err)
+	}
+	r.damage(r.b.meta, workerKey(r.worker.String()), `{"g":1,"l":5}`) // it is dead
+	for range 3 {
+		tasks, err := r.b.Rescue(r.ctx(), r.term, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range tasks {
+			r.end(&tasks[i], store.Available)
+		}
+	}
+	if x := r.get(r.ids["x"]); x == nil || x.State != store.Available {
+		t.Errorf("%+v", x)
+	}
+	if _, err := r.b.Prune(r.ctx(), r.term, store.Retention{Completed: 1}, 10); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestADamagedWorkerIsDead(t *testing.T) {
 	r := newRig(t, 1)
 	r.add(r.task("x", nil))
