@@ -65,7 +65,7 @@ func engineOf(template *pgtest.Template, prepare func(*ledgers.Store)) storetest
 	return storetest.Engine{
 		Shared: true,
 		New: func(t testing.TB) func() store.Store {
-			dsn := template.DSN(t, "pool_max_conn_idle_time=1s", "pool_health_check_period=250ms")
+			dsn := template.DSN(t, "pool_max_conn_idle_time=200ms", "pool_health_check_period=50ms")
 			return func() store.Store {
 				s := open(t, dsn)
 				prepare(s)

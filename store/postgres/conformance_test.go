@@ -43,7 +43,7 @@ func engineFrom(
 		Shared: true,
 		New: func(t testing.TB) func() store.Store {
 			// The suite opens many handles, so connections that it leaves idle are closed.
-			dsn := template.DSN(t, append(settings, "pool_max_conn_idle_time=1s", "pool_health_check_period=250ms")...)
+			dsn := template.DSN(t, append(settings, "pool_max_conn_idle_time=200ms", "pool_health_check_period=50ms")...)
 			way := through(t, dsn)
 			return func() store.Store {
 				s, err := postgres.Open(context.Background(), way)

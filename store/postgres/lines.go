@@ -135,7 +135,7 @@ func (s *Store) emptyLines(ctx context.Context, term int64) error {
 	case tasks == 0:
 		s.lines.looks.Add(1)
 		if s.lines.rested(term, other.no) {
-			err = unlessBusy(s.exec(ctx, "empty_line", term, other.no))
+			err = unlessBusy(s.inLine(ctx, term, other.no, used.no, "lock_whole_line", "empty_line"))
 		}
 	case full:
 		s.lines.restart()
@@ -179,12 +179,16 @@ func (s *Store) moveLine(ctx context.Context, term int64, from, to int) error {
 	if err != nil || to != 0 && (tasks > mostLeft || size > mostBytes) {
 		return err
 	}
-	words := strings.NewReplacer("{from}", lineTables[from], "{line}", lineTables[to])
 	for ; tasks > 0 && err == nil; tasks -= moveAtOnce {
 		s.lines.looks.Add(1)
-		err = s.write(ctx, []step{s.do("wait_briefly"), s.do("hold_lead", term),
-			{text: words.Replace(s.sql["lock_line"])},
-			{text: words.Replace(s.sql["move_line"]), args: []any{moveAtOnce}}})
+		err = s.inLine(ctx, term, from, to, "lock_line", "move_line", moveAtOnce)
 	}
 	return err
+}
+
+// inLine locks a table and changes it. It gives up soon, because all others queue up behind a lock that waits.
+func (s *Store) inLine(ctx context.Context, term int64, from, to int, lock, change string, args ...any) error {
+	words := strings.NewReplacer("{from}", lineTables[from], "{line}", lineTables[to])
+	return s.write(ctx, []step{s.do("wait_briefly"), s.do("hold_lead", term), {text: words.Replace(s.sql[lock])},
+		{text: words.Replace(s.sql[change]), args: args}})
 }

@@ -45,6 +45,9 @@ begin
     group by a.grantee
   loop
     execute format('grant %s on tusk.unready, tusk.line_1, tusk.line_2 to %s', _may, _to);
+    if _may like '%DELETE%' then -- the leader truncates them
+      execute format('grant truncate on tusk.line_1, tusk.line_2 to %s', _to);
+    end if;
     if _may like '%INSERT%' then
       execute format('grant usage, select on sequence tusk.line_table to %s', _to);
     end if;

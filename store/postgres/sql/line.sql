@@ -21,12 +21,19 @@ select {line_table},
 select count(*), coalesce(sum(x.size), 0)::bigint
 from (select octet_length(w.args) as size from tusk.{from} w limit $1) x
 
--- name: empty_line
-select tusk_fn.empty_line($1, $2)
-
 -- name: lock_line
 -- No task is locked, changed or added meanwhile, so nobody can miss one that moves.
 lock table tusk.{from} in exclusive mode
+
+-- name: lock_whole_line
+lock table tusk.{from} in access exclusive mode
+
+-- name: empty_line
+do $$ begin
+  if not exists (select from tusk.{from}) then
+    truncate tusk.{from};
+  end if;
+end $$
 
 -- name: wait_briefly
 select pg_catalog.set_config('lock_timeout', '50ms', true)

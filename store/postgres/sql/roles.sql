@@ -41,6 +41,9 @@ end $$;;
 -- {role}_work is for tusk work and tusk serve, and for programs with the library.
 grant select, insert, update, delete on all tables in schema {schema} to {role}_work;;
 
+-- The leader truncates these tables in turn.
+grant truncate on {schema}.line_1, {schema}.line_2 to {role}_work;;
+
 grant usage, select on all sequences in schema {schema} to {role}_work;;
 
 -- It may neither migrate nor rebase.
