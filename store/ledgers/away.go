@@ -277,14 +277,7 @@ func (l *ledger) try() error {
 
 // connects fails if the server takes no new connections.
 func (at *server) connects(ctx context.Context) error {
-	config := at.pool.Config()
-	to := config.ConnConfig.Copy()
-	if config.BeforeConnect != nil { // it may name another address
-		if err := config.BeforeConnect(ctx, to); err != nil {
-			return err
-		}
-	}
-	c, err := pgx.ConnectConfig(ctx, to)
+	c, err := at.connect(ctx)
 	if err == nil {
 		_ = c.Close(ctx)
 		return nil
@@ -294,6 +287,18 @@ func (at *server) connects(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// connect opens a connection outside the pool.
+func (at *server) connect(ctx context.Context) (*pgx.Conn, error) {
+	config := at.pool.Config()
+	to := config.ConnConfig.Copy()
+	if config.BeforeConnect != nil { // it may name another address
+		if err := config.BeforeConnect(ctx, to); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, to)
 }
 
 // end closes the engine.

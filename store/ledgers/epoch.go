@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // The comment on a ledger's schema is its epoch. It rises with each fence and each opening. Commands decide by what
@@ -42,13 +43,11 @@ func (one schema) bare() string { return strings.TrimSuffix(one.text, fencedEnd)
 func (one schema) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 	return pgx.BeginTxFunc(ctx, one.at.pool, options, func(tx pgx.Tx) error {
-		// With a limit, because a command may wait for one on another server that waits for this one.
-		_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = '5s'; select pg_advisory_xact_lock(%d)", epochLock))
-		if err != nil {
-			return fmt.Errorf("another command may be at work on %s: try again: %w", one.at.name, err)
+		if err := one.at.lock(ctx, tx); err != nil {
+			return err
 		}
 		var comment string
-		err = tx.QueryRow(ctx, `
+		err := tx.QueryRow(ctx, `
 			select coalesce(obj_description(n.oid, 'pg_namespace'), '') from pg_namespace n
 			where n.nspname = $1`, one.text).Scan(&comment)
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && epochOf(comment) != one.epoch {
@@ -59,6 +58,18 @@ func (one schema) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 		}
 		return do(tx)
 	})
+}
+
+// lock waits for other commands on the server, and keeps them out until the transaction of c ends. The wait is limited,
+// because a command may wait for one on another server that waits for this one.
+func (at *server) lock(ctx context.Context, c interface {
+	Exec(ctx context.Context, text string, args ...any) (pgconn.CommandTag, error)
+}) error {
+	_, err := c.Exec(ctx, fmt.Sprintf("set local lock_timeout = '5s'; select pg_advisory_xact_lock(%d)", epochLock))
+	if err != nil {
+		return fmt.Errorf("another command may be at work on %s: try again: %w", at.name, err)
+	}
+	return nil
 }
 
 // rename renames a schema, and sets its epoch.

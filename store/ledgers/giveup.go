@@ -27,9 +27,16 @@ type Loss struct {
 // servers have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only says what would be lost.
 // If it is cut off, the same call continues it, without the ledgers that it has begun anew.
 func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int) (lost []Loss, err error) {
+	if !dry {
+		unlock, err := s.lockServers(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("give up: %w", err)
+		}
+		defer unlock()
+	}
 	seen, err := s.look(ctx)
 	if err == nil && seen.err != nil {
-		err = fmt.Errorf("all servers have to answer: take those that are gone for good out of the URL: %w", seen.err)
+		err = notGone(seen.err)
 	}
 	for _, no := range numbers {
 		if err != nil {
@@ -61,6 +68,38 @@ func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int)
 		_, err = s.find(ctx)
 	}
 	return lost, err
+}
+
+// notGone is the error if a server does not answer that may come back.
+func notGone(err error) error {
+	return fmt.Errorf("all servers have to answer: take those that are gone for good out of the URL: %w", err)
+}
+
+// lockServers keeps other commands from changing where ledgers are. It locks every server, because two commands may
+// begin a ledger on different ones.
+func (s *Store) lockServers(ctx context.Context) (unlock func(), err error) {
+	var locked []*pgx.Conn
+	unlock = func() {
+		for _, c := range locked {
+			_ = c.Close(context.WithoutCancel(ctx))
+		}
+	}
+	for _, at := range s.servers() {
+		c, err := at.connect(ctx)
+		if err != nil {
+			unlock()
+			return nil, notGone(fmt.Errorf("%s: %w", at.name, err))
+		}
+		locked = append(locked, c)
+		if _, err = c.Exec(ctx, "begin"); err == nil {
+			err = at.lock(ctx, c)
+		}
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+	}
+	return unlock, nil
 }
 
 // beginAnew makes a ledger again, and returns its schema and the name of its server. If dry is set, it only says where
