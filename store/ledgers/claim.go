@@ -126,7 +126,7 @@ func (s *Store) claim(
 		at, _ := l.whereabouts()
 		switch others := enough && at != nil && len(s.servers()) > 1; {
 		case c.isOver():
-		case others && at.late.Load() > 0:
+		case others && at.debt.passOver(r.Queues):
 			silent = append(silent, l)
 		case others && l.prompt.Load():
 			if one := c.askBriefly(ctx, l, at); one != nil {

@@ -254,3 +254,6 @@ func FenceLater(ctx context.Context, s *Store, no int) (fence func() error, err 
 
 // IsPrompt reports whether a ledger's last answer to a claim came soon.
 func IsPrompt(s *Store, no int) bool { return (*s.all.Load())[no].prompt.Load() }
+
+// IsProbed reports whether a ledger is being probed.
+func IsProbed(s *Store, no int) bool { return (*s.all.Load())[no].probed() }

@@ -185,6 +185,9 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		if told[i] {
 			return
 		}
+		if b.TTL <= 0 {
+			l.awaitSettled(ctx, b.Worker.ID)
+		}
 		stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, parts[i])
 		})

@@ -59,6 +59,7 @@ type Store struct {
 	starts sync.Mutex     // held while something is started, and while life is ended
 
 	turns      turns
+	listeners  listeners
 	leases     leases
 	far        far
 	net        *citus // nil if the servers are not a cluster
@@ -75,7 +76,7 @@ type server struct {
 	attendant *postgres.Attendant
 	answered  atomic.Bool // it has answered a look, so this process knows the ledgers that it had then
 
-	late atomic.Int32 // how many claims it owes answers that nobody waits for
+	debt debt
 
 	mu      sync.Mutex
 	running postgres.Running // as last seen

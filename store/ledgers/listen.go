@@ -3,6 +3,7 @@ package ledgers
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -13,6 +14,34 @@ var _ store.Notifier = (*Store)(nil)
 
 // listenAgain is the pause after a listener fails, and between looks at where ledgers are.
 const listenAgain = time.Second
+
+// listeners are the functions that the calls of Listen in progress call.
+type listeners struct {
+	mu  sync.Mutex
+	all map[*func(store.Hint)]bool
+}
+
+func (s *listeners) add(wake *func(store.Hint)) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*func(store.Hint)]bool{}
+	}
+	s.all[wake] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.all, wake)
+	}
+}
+
+func (s *listeners) wake(h store.Hint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for wake := range s.all {
+		(*wake)(h)
+	}
+}
 
 // Listen implements store.Notifier, with one connection to each server for all ledgers there.
 // A connection is replaced if it fails, and if ledgers have come or gone.
@@ -30,6 +59,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 		case <-ctx.Done():
 		}
 	}
+	defer s.listeners.add(&wake)()
 	listens := map[*server]bool{}
 	again := time.NewTicker(listenAgain)
 	defer again.Stop()

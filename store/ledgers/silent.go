@@ -47,6 +47,8 @@ type request struct {
 	over  chan struct{}      // closed when tasks and err are valid
 	end   context.CancelFunc // cancels the call
 	keep  func() bool        // makes the call go on after the end of the caller's context
+
+	settled chan struct{} // of a late call: closed when its tasks are taken or handed back
 }
 
 func (c *claiming) request(l *ledger, at *server) *request {
@@ -101,7 +103,8 @@ func (c *claiming) askBriefly(ctx context.Context, l *ledger, at *server) (late 
 		c.take(one)
 		return nil
 	case <-wait.C:
-		at.late.Add(1)
+		one.settled = make(chan struct{})
+		at.debt.add(one)
 		for _, other := range *c.s.all.Load() { // if the server is gone, all its ledgers are away at the same time
 			if on, _ := other.whereabouts(); on == at {
 				other.suspect()
@@ -121,8 +124,8 @@ func (c *claiming) meets(ctx context.Context, l *ledger) bool {
 // await waits for a late call.
 func (c *claiming) await(late *request) {
 	<-late.over
-	late.at.late.Add(-1)
 	c.take(late)
+	c.s.settle(late)
 }
 
 // take notes the answer of a ledger.
@@ -156,11 +159,12 @@ func (c *claiming) fits(late *request) bool {
 // handBack hands back what a late call gets. If that fails, the tasks come back as strays.
 func (s *Store) handBack(late *request) {
 	s.leases.lose(late.r.Worker, late.r.Token, late.l.no)
+	late.at.debt.passOver(late.r.Queues)
 	late.keep()
 	s.start(func() {
 		defer time.AfterFunc(lateWithin, late.end).Stop()
 		<-late.over
-		late.at.late.Add(-1)
+		defer s.settle(late)
 		if late.err != nil || len(late.tasks) == 0 {
 			return
 		}
