@@ -49,7 +49,7 @@ func (s *Store) choresOf(
 	ctx context.Context, all []*ledger, term int64, fewest int, kinds ...string,
 ) map[int]postgres.Chores {
 	told := map[int]postgres.Chores{}
-	within, cancel := context.WithTimeout(ctx, suspectAfter)
+	within, cancel := atFirst(ctx)
 	defer cancel()
 	var mu sync.Mutex
 	var done sync.WaitGroup
@@ -59,13 +59,10 @@ func (s *Store) choresOf(
 			continue
 		}
 		done.Go(func() {
-			chores, err := postgres.ChoresOf(within, store.Candidate{Term: term}, engines, letters, kinds...)
+			chores, err := askTogether(within, all, numbers, func(ctx context.Context) ([]postgres.Chores, error) {
+				return postgres.ChoresOf(ctx, store.Candidate{Term: term}, engines, letters, kinds...)
+			})
 			if err != nil {
-				if ctx.Err() == nil { // any of them may be the cause
-					for _, i := range numbers {
-						all[i].suspect()
-					}
-				}
 				return
 			}
 			mu.Lock()

@@ -218,7 +218,7 @@ func (s *Store) tellTogether(
 			if len(numbers) < 2 {
 				return
 			}
-			answers, err := ask(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([][]store.Stop, error) {
+			answers, err := askTogether(ctx, all, numbers, func(ctx context.Context) ([][]store.Stop, error) {
 				return postgres.ExtendAll(ctx, engines, beats)
 			})
 			if errors.Is(err, postgres.ErrNotTogether) {
@@ -227,8 +227,6 @@ func (s *Store) tellTogether(
 			for i, no := range numbers {
 				if told[no], errs[no] = true, err; err == nil {
 					stops[no] = answers[i]
-				} else { // any of them may be the cause
-					all[no].suspect()
 				}
 			}
 		})

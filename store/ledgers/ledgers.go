@@ -277,12 +277,12 @@ func together[T any](
 		done.Go(func() {
 			within, cancel := atFirst(ctx)
 			defer cancel()
-			parts, err := do(within, places, engines)
+			parts, err := askTogether(within, all, places, func(ctx context.Context) ([]T, error) {
+				return do(ctx, places, engines)
+			})
 			for i, place := range places {
 				if err == nil {
 					answers[place], told[place] = parts[i], true
-				} else if !errors.Is(err, postgres.ErrNotTogether) && ctx.Err() == nil { // any of them may be the cause
-					all[place].suspect()
 				}
 			}
 		})
@@ -303,9 +303,26 @@ func together[T any](
 	return answers, errs
 }
 
-// atFirst limits the trip for all ledgers of a server. It leaves half of the time for asking each ledger alone.
+// askTogether makes a trip for the ledgers of one server, at the given places in all. If it fails, any of them may be
+// the cause, so all are probed.
+func askTogether[T any](
+	ctx context.Context, all []*ledger, places []int, trip func(ctx context.Context) ([]T, error),
+) ([]T, error) {
+	answers, err := ask(ctx, all[places[0]], func(ctx context.Context, _ *postgres.Store) ([]T, error) {
+		return trip(ctx)
+	})
+	if err != nil && !errors.Is(err, postgres.ErrNotTogether) {
+		for _, place := range places {
+			all[place].suspect()
+		}
+	}
+	return answers, err
+}
+
+// atFirst limits the trip for all ledgers of a server. It leaves at least half of the time for asking each ledger
+// alone: one that is locked holds up the others no longer.
 func atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
-	long := suspectAfter
+	long := probeWithin
 	if end, ok := ctx.Deadline(); ok {
 		long = min(long, time.Until(end)/2)
 	}

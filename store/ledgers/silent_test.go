@@ -23,6 +23,7 @@ type held struct {
 	dsns   []string     // of the servers, without delay
 	wait   atomic.Int64 // nanoseconds that each answer is held
 	silent atomic.Bool  // answers are held until this is false
+	opened atomic.Int64 // connections so far
 }
 
 // heldAnswers opens a store with ledgers on two servers, the second of which answers late.
@@ -34,6 +35,7 @@ func heldAnswers(t *testing.T, number int) *held {
 	}
 	h := &held{dsns: dsns}
 	_, through := wires.Start(t, dsns[1], func(*wires.Wire) wires.Pass {
+		h.opened.Add(1)
 		return func(piece []byte, up bool) ([]byte, bool) {
 			if !up {
 				time.Sleep(time.Duration(h.wait.Load()))
@@ -273,5 +275,32 @@ func TestAllLedgersOfASilentServerAreProbed(t *testing.T) {
 		if !ledgers.IsProbed(h.Store, no) {
 			t.Errorf("ledger %d is not probed", no)
 		}
+	}
+}
+
+// A server needs more than a second for each answer. The leader waits for it. If it cut connections instead, each call
+// would first have to connect.
+func TestTheLeaderCutsNoConnectionsToASlowServer(t *testing.T) {
+	h := heldAnswers(t, 4)
+	me := leader(t, h)
+	chores := func() {
+		t.Helper()
+		if l, err := h.Lead(t.Context(), me); err != nil || l.Term != me.Term {
+			t.Errorf("%+v, %v", l, err)
+		}
+		if c, err := h.Oversee(t.Context(), me); err != nil || c.Turns {
+			t.Errorf("%+v, %v", c, err)
+		}
+		if _, err := h.Admit(t.Context(), me.Term, 100); err != nil {
+			t.Error(err)
+		}
+	}
+	h.connect()
+	chores()
+	before := h.opened.Load()
+	h.wait.Store(int64(1050 * time.Millisecond))
+	chores()
+	if n := h.opened.Load() - before; n > 0 {
+		t.Errorf("%d new connections", n)
 	}
 }
