@@ -12,12 +12,12 @@ import (
 // settledWithin is how long a worker that signs off waits for its late calls.
 const settledWithin = 5 * time.Second
 
-// debt is what a server owes: late calls (silent.go) that are not settled. A call is settled when its tasks have been
+// debt lists the late calls (silent.go) of a server that are not settled. A call is settled when its tasks have been
 // taken or handed back.
 type debt struct {
 	mu     sync.Mutex
 	calls  []*request
-	passed []string // queues of claims that did not get the tasks of the server meanwhile
+	passed []string // queues of the claims that skipped the server meanwhile
 }
 
 func (d *debt) add(late *request) {
@@ -26,7 +26,7 @@ func (d *debt) add(late *request) {
 	d.calls = append(d.calls, late)
 }
 
-// passOver reports whether the server owes answers, so that a claim of the queues should pass over it.
+// passOver reports whether the server has late calls, so that a claim of the queues should skip it.
 func (d *debt) passOver(queues []string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,7 +41,7 @@ func (d *debt) passOver(queues []string) bool {
 	return true
 }
 
-// settle removes a call, and returns the queues of the claims that passed over the server.
+// settle removes a call and returns the queues of the claims that skipped the server.
 func (d *debt) settle(late *request) (passed []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -51,7 +51,7 @@ func (d *debt) settle(late *request) (passed []string) {
 	return passed
 }
 
-// of returns the calls for a worker in a ledger.
+// of returns the late calls for a worker in a ledger.
 func (d *debt) of(worker store.ID, no int) (calls []*request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,16 +63,16 @@ func (d *debt) of(worker store.ID, no int) (calls []*request) {
 	return calls
 }
 
-// settle ends a late call. Claims that passed over the server may have been the answer to a notification of tasks
-// there, so it wakes workers again.
+// settle ends a late call. A claim that skipped the server may have been the response to a notification of tasks there,
+// so settle wakes workers again.
 func (s *Store) settle(late *request) {
 	if queues := late.at.debt.settle(late); len(queues) > 0 {
 		s.listeners.wake(store.Hint{Queues: queues})
 	}
 }
 
-// awaitSettled waits until the late calls of a worker in a ledger are settled, but not for long. Tasks that are still
-// leased to a worker when it signs off count as crashed.
+// awaitSettled waits briefly until the late calls of a worker in a ledger are settled. Tasks that are still leased to a
+// worker when it signs off count as crashed.
 func (l *ledger) awaitSettled(ctx context.Context, worker store.ID) {
 	at, _ := l.whereabouts()
 	if at == nil {

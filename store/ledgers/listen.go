@@ -12,10 +12,10 @@ import (
 
 var _ store.Notifier = (*Store)(nil)
 
-// listenAgain is the pause after a listener fails, and between looks at where ledgers are.
+// listenAgain is the pause after a listener fails, and the interval between checks for moved ledgers.
 const listenAgain = time.Second
 
-// listeners are the functions that the calls of Listen in progress call.
+// listeners holds the callbacks of the calls of Listen in progress.
 type listeners struct {
 	mu  sync.Mutex
 	all map[*func(store.Hint)]bool
@@ -43,8 +43,8 @@ func (s *listeners) wake(h store.Hint) {
 	}
 }
 
-// Listen implements store.Notifier, with one connection to each server for all ledgers there.
-// A connection is replaced if it fails, and if ledgers have come or gone.
+// Listen implements store.Notifier. It uses one connection per server for all ledgers there, and reconnects when the
+// connection fails or ledgers come or go.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	if _, err := s.ledgers(ctx); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	again := time.NewTicker(listenAgain)
 	defer again.Stop()
 	for {
-		for _, at := range s.servers() { // a cluster gets new nodes, and nodes get new addresses
+		for _, at := range s.servers() { // a cluster may get new nodes or addresses
 			if !listens[at] {
 				listens[at] = true
 				go s.listenAt(ctx, at, hear)
@@ -80,7 +80,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// listenAt listens to the ledgers on a server, as they come and go, while the server is known.
+// listenAt listens to the ledgers of a server while the server is known.
 func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h store.Hint)) {
 	known := func() bool { return slices.Contains(s.servers(), at) }
 	for ctx.Err() == nil && known() {
@@ -89,7 +89,7 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			if len(engines) == 0 { // until some come: the server is away, or a standby
+			if len(engines) == 0 { // the server is away, or a standby: wait for ledgers
 				<-within.Done()
 				return
 			}
@@ -121,7 +121,7 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 	}
 }
 
-// presentAt returns the ledgers that are on a server and not away: their indexes in all, and their engines.
+// presentAt returns the ledgers of a server that are not away: their indexes in all, and their engines.
 func presentAt(all []*ledger, at *server) (places []int, engines []*postgres.Store) {
 	for i, l := range all {
 		engine, _, err := l.present()
