@@ -257,3 +257,6 @@ func IsPrompt(s *Store, no int) bool { return (*s.all.Load())[no].prompt.Load() 
 
 // IsProbed reports whether a ledger is being probed.
 func IsProbed(s *Store, no int) bool { return (*s.all.Load())[no].probed() }
+
+// Conns returns the number of open connections to a server.
+func Conns(s *Store, server int) int32 { return s.servers()[server].pool.Stat().TotalConns() }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -54,20 +55,53 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 	return f.end(lost, unknown, err)
 }
 
-// finished tells other ledgers which attempts have ended, and delivers the letters that came with the outcomes. The
-// leader does what fails here.
+const (
+	mostFollowUps  = 64               // limit of concurrent follow-ups
+	followUpWithin = 15 * time.Second // timeout of a follow-up
+)
+
+// finished tells other ledgers which attempts have ended, and delivers the letters that came with the outcomes. It
+// waits only briefly for this follow-up, but does not cancel it, because that would close connections to servers that
+// are only slow. The leader does what fails or is left out here.
 func (s *Store) finished(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
 ) {
-	within, cancel := context.WithTimeout(ctx, suspectAfter)
-	defer cancel()
-	for no, mail := range sent {
-		if len(mail) > 0 {
-			_, _ = s.sendAll(within, all, all[no], slices.Collect(maps.Values(mail)))
-		}
+	posted := slices.ContainsFunc(sent, func(mail map[store.ID]store.ID) bool { return len(mail) > 0 })
+	if !posted && !s.far.known.Load() {
+		return
 	}
-	if s.far.known.Load() {
-		s.tell(within, all, idsOf(outcomes))
+	ids := idsOf(outcomes)
+	if !posted && len(s.far.wanted(ids)) == 0 {
+		return
+	}
+	select {
+	case s.followUps <- struct{}{}:
+	default:
+		return
+	}
+	over := make(chan struct{})
+	started := s.start(func() {
+		defer close(over)
+		defer func() { <-s.followUps }()
+		within, cancel := context.WithTimeout(s.life, followUpWithin)
+		defer cancel()
+		for no, mail := range sent {
+			if len(mail) > 0 {
+				_, _ = s.sendAll(within, all, all[no], slices.Collect(maps.Values(mail)))
+			}
+		}
+		s.tell(within, all, ids)
+	})
+	if !started {
+		<-s.followUps
+		return
+	}
+	wait := time.NewTimer(suspectAfter)
+	defer wait.Stop()
+	select {
+	case <-over:
+	case <-wait.C:
+	case <-ctx.Done():
 	}
 }
 

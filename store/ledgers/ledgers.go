@@ -60,8 +60,9 @@ type Store struct {
 	listeners  listeners
 	leases     leases
 	far        far
-	net        *citus // nil if the servers are not a cluster
-	comesApart bool   // a transaction may commit on one server before the other
+	followUps  chan struct{} // has one element for each follow-up in progress (finish.go)
+	net        *citus        // nil if the servers are not a cluster
+	comesApart bool          // a transaction may commit on one server before the other
 
 	unseen   atomic.Pointer[unseen] // what the last look may have missed
 	homeless atomic.Bool            // this process leads, but could not renew its term at home
@@ -122,7 +123,8 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	if o.Schema == "" {
 		o.Schema = postgres.DefaultSchema
 	}
-	s := &Store{o: o, pinned: isPinned, net: o.net, comesApart: o.net != nil}
+	s := &Store{o: o, pinned: isPinned, net: o.net, comesApart: o.net != nil,
+		followUps: make(chan struct{}, mostFollowUps)}
 	s.life, s.close = context.WithCancel(context.Background())
 	s.known.Store(new([]*server))
 	for _, pool := range pools {

@@ -304,3 +304,32 @@ func TestTheLeaderCutsNoConnectionsToASlowServer(t *testing.T) {
 		t.Errorf("%d new connections", n)
 	}
 }
+
+// A task ends, and a server that needs more than a second for each answer has a task that needs it. The call does not
+// wait for that server, and cuts no connection to it.
+func TestAnEndCutsNoConnectionsToASlowServer(t *testing.T) {
+	h := heldAnswers(t, 2)
+	other := open(t, h.dsns...)
+	w := worker(t, h)
+	parent := keyedInto(h.Store, 0, nil)
+	child := keyedInto(h.Store, 1, needs(store.CancelOnFailure, parent.ID))
+	add(t, h, parent)
+	add(t, h, child)
+	h.connect()
+	tasks := claim(t, h, w, 1)
+	if len(tasks) != 1 || tasks[0].ID != parent.ID {
+		t.Fatalf("claimed %v, want %v", tasks, parent.ID)
+	}
+	before := ledgers.Conns(h.Store, 1)
+	h.wait.Store(int64(1500 * time.Millisecond))
+	began := time.Now()
+	finish(t, h, store.Outcome{Task: &tasks[0], State: store.Completed, Attempt: 1})
+	if took := time.Since(began); took > 2500*time.Millisecond {
+		t.Errorf("the end took %v", took)
+	}
+	eventually(t, "the child hears of the end", func() bool { return stateOf(t, other, child.ID) != store.Pending })
+	time.Sleep(2 * time.Second) // a connection that was cut would be closed by now
+	if now := ledgers.Conns(h.Store, 1); now < before {
+		t.Errorf("%d connections are left of %d", now, before)
+	}
+}
