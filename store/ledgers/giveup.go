@@ -22,10 +22,10 @@ type Loss struct {
 	Letters int    // tasks in letters to the ledger; the new one gets them
 }
 
-// GiveUp replaces ledgers whose servers are lost for good by empty ones, on the server on, or on the one with the
-// fewest ledgers if on is empty. If a lost server comes back, its ledger is an old copy, which nobody uses. All servers
-// have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only reports what would be lost. After
-// an interruption, repeat the call without the ledgers that are done.
+// GiveUp replaces ledgers whose servers are lost for good by empty ones. on names the server for these, as in Open; if
+// it is empty, the server with the fewest ledgers is used. If a lost server comes back, its ledger is an old copy,
+// which nobody uses. All servers have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only
+// reports what would be lost. After an interruption, repeat the call without the ledgers that are done.
 func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int) (lost []Loss, err error) {
 	if !dry {
 		unlock, err := s.lockServers(ctx)
@@ -75,8 +75,8 @@ func notGone(err error) error {
 	return fmt.Errorf("all servers have to answer: take those that are gone for good out of the URL: %w", err)
 }
 
-// lockServers excludes other commands that move ledgers. It locks every server, because two commands could create a
-// ledger on different ones.
+// lockServers excludes other commands that change where ledgers are. It locks every server, because two commands could
+// create a ledger on different ones.
 func (s *Store) lockServers(ctx context.Context) (unlock func(), err error) {
 	var locked []*pgx.Conn
 	unlock = func() {

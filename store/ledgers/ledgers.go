@@ -71,7 +71,7 @@ type Store struct {
 // server is a database with ledgers.
 type server struct {
 	pool      *pgxpool.Pool
-	name      string // for people, without secrets
+	name      string // for display, without secrets
 	attendant *postgres.Attendant
 	answered  atomic.Bool // it has answered a look at least once
 
@@ -303,18 +303,23 @@ func together[T any](
 	return answers, errs
 }
 
-// askTogether makes one round trip for ledgers of the same server. If it fails, any of them may be the cause, so all of
-// them are probed.
+// askTogether makes one round trip for ledgers of the same server. If it takes long or fails, any of them may be the
+// cause, so all of them are probed.
 func askTogether[T any](
 	ctx context.Context, all []*ledger, places []int, trip func(ctx context.Context) ([]T, error),
 ) ([]T, error) {
+	suspect := func() {
+		for _, place := range places {
+			all[place].suspect()
+		}
+	}
+	slow := time.AfterFunc(suspectAfter, suspect)
+	defer slow.Stop()
 	answers, err := ask(ctx, all[places[0]], func(ctx context.Context, _ *postgres.Store) ([]T, error) {
 		return trip(ctx)
 	})
 	if err != nil && !errors.Is(err, postgres.ErrNotTogether) {
-		for _, place := range places {
-			all[place].suspect()
-		}
+		suspect()
 	}
 	return answers, err
 }

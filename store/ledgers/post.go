@@ -40,8 +40,8 @@ func (s *Store) postedOf(l *letter, of int) (p posted) {
 }
 
 // forward delivers the letters of a ledger that existed at the last look. Newer ones are being delivered by the
-// processes that stored them. It adds the tasks in all letters to known. It does not read letters for ledgers that are
-// away again, and does not wait long for keys that users' transactions hold.
+// processes that stored them. It adds the tasks in all letters to known. Letters for ledgers that are away are not read
+// again. forward does not wait long for keys that users' transactions hold.
 func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known *mail) error {
 	ids, err := lettersIn(ctx, from)
 	if err != nil {

@@ -194,6 +194,11 @@ func TestWorkersAreWokenWhenASilentServerAnswers(t *testing.T) {
 	other := quiet(t, h.dsns...)
 	w := worker(t, h)
 	claimPromptly(t, h.Store, w, 1)
+	add(t, other, keyedInto(other, 0, nil))
+	h.silent.Store(true)
+	if n := len(claim(t, h, w, 100)); n != 1 { // the second server had none when it was asked
+		t.Fatalf("claimed %d tasks, want that of the first server", n)
+	}
 	woken := make(chan bool, 100)
 	listening, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -209,17 +214,10 @@ func TestWorkersAreWokenWhenASilentServerAnswers(t *testing.T) {
 	})
 	defer done.Wait()
 	defer cancel()
-	add(t, other, keyedInto(other, 0, nil))
-	h.silent.Store(true)
-	if n := len(claim(t, h, w, 100)); n != 1 { // the second server had none when it was asked
-		t.Fatalf("claimed %d tasks, want that of the first server", n)
-	}
+	eventually(t, "it listens", func() bool { return ledgers.Listens(h.Store) })
 	add(t, other, keyedInto(other, 1, nil))
 	if n := len(claim(t, h, w, 100)); n != 0 {
 		t.Fatalf("claimed %d tasks of a server that owes an answer", n)
-	}
-	for len(woken) > 0 {
-		<-woken
 	}
 	h.silent.Store(false)
 	select {
