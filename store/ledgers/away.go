@@ -221,6 +221,10 @@ func (l *ledger) probe() {
 		err := l.try()
 		l.mu.Lock()
 		l.barred = nil
+		if err == nil && l.broken && l.s.life.Err() == nil { // a connection broke during the probe
+			l.mu.Unlock()
+			continue
+		}
 		if err == nil || l.s.life.Err() != nil {
 			l.comeBack()
 			l.probing = false
@@ -248,14 +252,15 @@ func (l *ledger) try() error {
 	defer cancel()
 	l.mu.Lock()
 	engine, writes, at, broken := l.engine, l.writes, l.at, l.broken
+	l.broken = false
 	l.mu.Unlock()
 	if broken && at != nil {
 		if err := at.connects(ctx); err != nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.broken = true
 			return err
 		}
-		l.mu.Lock()
-		l.broken = false
-		l.mu.Unlock()
 	}
 	err := store.ErrSchemaMissing
 	if engine != nil {

@@ -98,6 +98,9 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 				s.turns.listen(numbers[i], true)
 				wake(numbers[i], h)
 			})
+			if within.Err() == nil {
+				s.doubtAll(at)
+			}
 		}()
 		for within.Err() == nil {
 			select {
@@ -117,6 +120,16 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 			case <-ctx.Done():
 			case <-time.After(listenAgain):
 			}
+		}
+	}
+}
+
+// doubtAll probes the ledgers of a server after its listener has failed. When a server is killed, that is the first sign:
+// idle backends end at once, but busy ones may go on to store tasks, which nobody would claim.
+func (s *Store) doubtAll(at *server) {
+	for _, l := range *s.all.Load() {
+		if on, _ := l.whereabouts(); on == at {
+			l.doubt()
 		}
 	}
 }
