@@ -10,14 +10,12 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// In a cluster a transaction commits on one node after the other. A task may be visible before
-// the one that it needs, for a moment, or until a lost node is back and its prepared transactions
-// have ended. But by then every node has prepared its part. So a needed task that is found
-// nowhere has been deleted only if it is still not found after all transactions have ended that
-// were prepared at some moment after it was needed. Until then its children wait.
+// In a cluster, a transaction commits on one node after the other. So a task may be visible before the one that it
+// needs, for a moment, or until a lost node is back and its prepared transactions have ended. But by then every node
+// has prepared its part. So if a needed task is found nowhere, it has been deleted only if it is still not found after
+// the end of all transactions that were prepared at some moment after it was needed. Until then its children wait.
 
-// prepared returns the prepared transactions in the databases of all ledgers, or nil if not all
-// answer.
+// prepared returns the prepared transactions in the databases of all ledgers, or nil unless all answer.
 func (s *Store) prepared(ctx context.Context, all []*ledger) map[string]bool {
 	parts, errs := each(all, func(_ int, l *ledger) ([]string, error) {
 		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]string, error) { return e.Prepared(ctx) })
@@ -34,7 +32,7 @@ func (s *Store) prepared(ctx context.Context, all []*ledger) map[string]bool {
 	return names
 }
 
-// nowhere is the ledger of a task that is found nowhere but may appear.
+// nowhere is the ledger of a task that is not found but may appear.
 const nowhere = -1
 
 // parentsOf is whereAre for tasks that others are about to need.
@@ -58,15 +56,14 @@ func (s *Store) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (m
 	return found, err
 }
 
-// expect adds those of ids that are not found, as tasks that may appear.
+// expect adds the ids that are not found, as tasks that may appear.
 func expect(found map[store.ID]spot, ids []store.ID) {
 	for _, id := range notIn(ids, found) {
 		found[id] = spot{nowhere, store.Pending}
 	}
 }
 
-// mayCome reports whether tasks that are found nowhere may still appear: they may be in letters or in prepared
-// transactions.
+// mayCome reports whether tasks that are not found may still appear, from letters or prepared transactions.
 func (s *Store) mayCome(ctx context.Context, all []*ledger) (bool, error) {
 	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int,
 		on []*postgres.Store) ([]postgres.Needs, error) {
@@ -94,13 +91,13 @@ func notIn(ids []store.ID, found map[store.ID]spot) (missing []store.ID) {
 
 // missed are tasks that looks did not find.
 type missed struct {
-	during map[string]bool   // the transactions that were prepared at some moment
-	once   map[store.ID]bool // tasks that were not found since that moment
-	long   map[store.ID]bool // tasks that were not found at an earlier moment, whose transactions have ended
+	during map[string]bool   // transactions that were prepared at some moment
+	once   map[store.ID]bool // tasks not found since that moment
+	long   map[store.ID]bool // tasks not found since an earlier moment, whose transactions have ended
 }
 
-// gone returns which of the tasks that were just not found have been deleted. prepared are the
-// transactions that were prepared after the tasks were known to be needed, and before the look.
+// gone returns which of the tasks that were just not found have been deleted. prepared are the transactions that were
+// prepared after the tasks were known to be needed and before the look.
 func (f *far) gone(ids []store.ID, found map[store.ID]spot, prepared map[string]bool) map[store.ID]bool {
 	if prepared == nil {
 		return nil

@@ -13,8 +13,8 @@ import (
 
 var _ store.Archiver = (*Store)(nil)
 
-// Due implements store.Archiver, ledger by ledger. A page comes from one ledger, whose number
-// begins the text that continues it. A ledger that is away has nothing due until it is back.
+// Due implements store.Archiver, ledger by ledger. A page comes from one ledger, whose number begins the continuation
+// text. A ledger that is away has nothing due until it is back.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (store.Due, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -49,8 +49,8 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 
 var _ store.Neighbour = (*Store)(nil)
 
-// Others implements store.Neighbour. It asks ledgers one after the other, because ledgers of one
-// server would otherwise see each other's queries.
+// Others implements store.Neighbour. It asks one ledger after the other, because ledgers of the same server would
+// otherwise see each other's queries.
 func (s *Store) Others(ctx context.Context) (total int, err error) {
 	all, err := s.ledgers(ctx)
 	for i := 0; i < len(all) && err == nil; i++ {
@@ -61,7 +61,7 @@ func (s *Store) Others(ctx context.Context) (total int, err error) {
 	return total, err
 }
 
-// placeOfPage returns the ledger that a page comes from, and its place there.
+// placeOfPage returns the ledger and the position there that a continuation text names.
 func placeOfPage(from string, ledgers int) (no int, rest string, err error) {
 	if from == "" {
 		return 0, "", nil

@@ -18,35 +18,34 @@ import (
 )
 
 const (
-	suspectAfter = time.Second            // how long a call waits before the ledger is probed
-	probeWithin  = 5 * time.Second        // how long a probe waits for an answer
-	probeAgain   = 250 * time.Millisecond // the pause between probes
-	settlesIn    = 3 * time.Second        // how long tasks are rather placed elsewhere after a ledger came back
+	suspectAfter = time.Second            // a ledger is probed if a call takes longer
+	probeWithin  = 5 * time.Second        // timeout of a probe
+	probeAgain   = 250 * time.Millisecond // pause between probes
+	settlesIn    = 3 * time.Second        // how long new tasks avoid a ledger after it came back
 )
 
-// ledger is one of the ledgers. It may be away. If it does not answer, it is probed. If it does
-// not answer the probe either, it is away: calls in progress there end, and nobody asks it until
-// it answers a probe.
+// ledger is one ledger of the queue. If it does not answer, it is probed. If the probe gets no answer either, the
+// ledger is away: calls in progress end, and new calls fail at once until a probe succeeds.
 type ledger struct {
 	no    int
 	s     *Store
-	epoch atomic.Int64 // the highest that this process has seen: what has a lower one is an old copy
+	epoch atomic.Int64 // the highest that this process has seen; schemas with a lower one are old copies
 
-	prompt atomic.Bool // its last answer to a claim came soon
+	prompt atomic.Bool // its last answer to a claim was fast
 
 	mu      sync.Mutex
 	name    string          // of its schema
-	engine  *postgres.Store // nil if it was found on no server
+	engine  *postgres.Store // nil until the ledger is found
 	at      *server
 	live    context.Context // ends when the ledger goes away
 	leave   context.CancelFunc
-	why     error // why it is away; nil if it is not
+	why     error // why it is away, or nil
 	probing bool
-	broken  bool      // a connection broke, so the next probe opens one
-	away    bool      // it did not answer a probe
-	back    time.Time // when it answered again
-	writes  bool      // this process writes, so probes check that it can
-	barred  error     // why it can only be read; nil if it can be written to
+	broken  bool      // a connection broke, so the next probe opens a new one
+	away    bool      // a probe failed
+	back    time.Time // when it last came back
+	writes  bool      // probes check that it is writable
+	barred  error     // why it is read-only, or nil
 }
 
 func newLedger(s *Store, no int, name string) *ledger {
@@ -56,10 +55,10 @@ func newLedger(s *Store, no int, name string) *ledger {
 	return l
 }
 
-// question is what a ledger is asked.
+// question is a call to a ledger's engine.
 type question[T any] func(ctx context.Context, e *postgres.Store) (T, error)
 
-// ask asks a ledger. If that is away, or on a server that is read-only, the error wraps store.ErrUnavailable.
+// ask calls a ledger. If the ledger is away or its server is read-only, the error wraps store.ErrUnavailable.
 func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
 	engine, live, err := l.present()
 	if err != nil {
@@ -68,8 +67,8 @@ func ask[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err e
 	return asked(ctx, l, engine, live, do)
 }
 
-// query is ask for people's questions, which a server that is read-only answers, too. What it answers may be old,
-// because such a server may have become the standby of another one. So no decision may rest on it.
+// query is ask for calls that only inform people. A read-only server answers them, too. Its data may be stale, because
+// the server may be a standby by now, so no decision may depend on the answer.
 func query[T any](ctx context.Context, l *ledger, do question[T]) (answer T, err error) {
 	engine, live, err := l.readable()
 	if err != nil {
@@ -90,30 +89,30 @@ func asked[T any](
 	return answer, l.meant(ctx, live, err)
 }
 
-// meant returns what an engine's error means to the caller. within ends when the ledger goes away.
+// meant translates an error of the engine for the caller. within ends when the ledger goes away.
 func (l *ledger) meant(ctx, within context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case within.Err() != nil && ctx.Err() == nil:
 		err = fmt.Errorf("%w: it went away: %w", store.ErrUnavailable, err)
-	case errors.Is(err, store.ErrSchemaMissing): // it was fenced or moved
+	case errors.Is(err, store.ErrSchemaMissing): // the ledger was fenced or moved
 		l.suspect()
 		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-	case errors.Is(err, store.ErrReadOnly) && len(*l.s.all.Load()) > 1: // it was demoted
+	case errors.Is(err, store.ErrReadOnly) && len(*l.s.all.Load()) > 1: // the server was demoted
 		l.needWrites()
 		l.suspect()
 		err = fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	case errors.Is(err, store.ErrUnavailable):
 		l.doubt()
-	case errors.Is(err, store.ErrNotLeader) && l.no == 0 && l.s.homeless.Load(): // the others have the term
+	case errors.Is(err, store.ErrNotLeader) && l.no == 0 && l.s.homeless.Load(): // the other ledgers have the term
 		err = fmt.Errorf("%w: the term could not be renewed: %v", store.ErrUnavailable, err)
 	}
 	_, name := l.whereabouts()
 	return fmt.Errorf("ledger %s: %w", name, err)
 }
 
-// needWrites makes probes check that the ledger can be written to.
+// needWrites makes probes check that the ledger is writable.
 func (l *ledger) needWrites() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +126,7 @@ func (l *ledger) whereabouts() (at *server, name string) {
 	return l.at, l.name
 }
 
-// errAway says that a ledger was not asked at all.
+// errAway marks the errors of calls that did not reach the ledger because it is away.
 var errAway = errors.New("it is away")
 
 func (l *ledger) present() (*postgres.Store, context.Context, error) {
@@ -136,14 +135,14 @@ func (l *ledger) present() (*postgres.Store, context.Context, error) {
 	return l.unless(cmp.Or(l.why, l.barred))
 }
 
-// readable is present for a ledger that is only read.
+// readable is present for calls that only read.
 func (l *ledger) readable() (*postgres.Store, context.Context, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.unless(l.why)
 }
 
-// unless returns what asks the ledger, unless there is a reason against it. The caller holds the lock.
+// unless returns the engine and the context for calls, unless why is set. The caller holds the lock.
 func (l *ledger) unless(why error) (*postgres.Store, context.Context, error) {
 	if why != nil {
 		return nil, nil, fmt.Errorf("%w: ledger %s: %w: %w", store.ErrUnavailable, l.name, errAway, why)
@@ -151,22 +150,22 @@ func (l *ledger) unless(why error) (*postgres.Store, context.Context, error) {
 	return l.engine, l.live, nil
 }
 
-// settles reports whether the ledger has just come back. The workers of other processes may not have noticed, so tasks
-// that may live anywhere would wait there.
+// settles reports whether the ledger came back only recently. Workers of other processes may not have noticed yet, so
+// tasks that can be stored anywhere should go elsewhere.
 func (l *ledger) settles() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return time.Since(l.back) < settlesIn
 }
 
-// found sets where the ledger is. It may not answer there.
+// found sets the ledger's location. The server may not answer.
 func (l *ledger) found(at *server, name string, engine *postgres.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.engine != nil {
-		_ = l.engine.Close() // its connections are the pool's
+		_ = l.engine.Close() // its connections belong to the pool
 	}
-	l.leave() // calls in progress are at the old place
+	l.leave() // ends calls to the old location
 	l.at, l.name, l.engine = at, name, engine
 	l.why, l.barred = store.ErrUnavailable, nil
 	l.comeBack()
@@ -182,7 +181,7 @@ func (l *ledger) comeBack() {
 	}
 }
 
-// lost marks the ledger as away for a reason, and has it probed until it is back.
+// lost marks the ledger as away, for a reason, and starts a probe.
 func (l *ledger) lost(why error) {
 	l.mu.Lock()
 	l.why = why
@@ -191,7 +190,7 @@ func (l *ledger) lost(why error) {
 	l.suspect()
 }
 
-// suspect starts to probe a ledger, unless a probe is running.
+// suspect starts a probe, unless one is running.
 func (l *ledger) suspect() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,8 +206,8 @@ func (l *ledger) probed() bool {
 	return l.probing
 }
 
-// doubt is suspect after a connection broke. The processes that serve the others may outlive their server for a while:
-// they go on while their clients do not let them wait. So the probe opens a new connection.
+// doubt is suspect for a ledger whose connection broke. The backends of a killed server can keep answering on other
+// connections for a while, so the probe opens a new one.
 func (l *ledger) doubt() {
 	l.mu.Lock()
 	l.broken = true
@@ -216,12 +215,16 @@ func (l *ledger) doubt() {
 	l.suspect()
 }
 
-// probe asks the ledger until it answers.
+// probe queries the ledger until it answers.
 func (l *ledger) probe() {
 	for {
 		err := l.try()
 		l.mu.Lock()
 		l.barred = nil
+		if err == nil && l.broken && l.s.life.Err() == nil { // a connection broke during the probe
+			l.mu.Unlock()
+			continue
+		}
 		if err == nil || l.s.life.Err() != nil {
 			l.comeBack()
 			l.probing = false
@@ -243,20 +246,21 @@ func (l *ledger) probe() {
 	}
 }
 
-// try asks the ledger something cheap, and looks for it if it is no longer there.
+// try makes a cheap query. If the schema is gone, it looks for the ledger on all servers.
 func (l *ledger) try() error {
 	ctx, cancel := context.WithTimeout(l.s.life, probeWithin)
 	defer cancel()
 	l.mu.Lock()
 	engine, writes, at, broken := l.engine, l.writes, l.at, l.broken
+	l.broken = false
 	l.mu.Unlock()
 	if broken && at != nil {
 		if err := at.connects(ctx); err != nil {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.broken = true
 			return err
 		}
-		l.mu.Lock()
-		l.broken = false
-		l.mu.Unlock()
 	}
 	err := store.ErrSchemaMissing
 	if engine != nil {
@@ -275,28 +279,32 @@ func (l *ledger) try() error {
 	return seen.problem(l.no)
 }
 
-// connects fails if the server takes no new connections.
+// connects fails if the server accepts no new connections.
 func (at *server) connects(ctx context.Context) error {
-	config := at.pool.Config()
-	to := config.ConnConfig.Copy()
-	if config.BeforeConnect != nil { // it may name another address
-		if err := config.BeforeConnect(ctx, to); err != nil {
-			return err
-		}
-	}
-	c, err := pgx.ConnectConfig(ctx, to)
+	c, err := at.connect(ctx)
 	if err == nil {
 		_ = c.Close(ctx)
 		return nil
 	}
 	var said *pgconn.PgError
-	if errors.As(err, &said) && !strings.HasPrefix(said.Code, "57") { // it has too many clients, or the like
+	if errors.As(err, &said) && !strings.HasPrefix(said.Code, "57") { // it answers, but has too many clients
 		return nil
 	}
 	return err
 }
 
-// end closes the engine.
+// connect opens a connection outside the pool.
+func (at *server) connect(ctx context.Context) (*pgx.Conn, error) {
+	config := at.pool.Config()
+	to := config.ConnConfig.Copy()
+	if config.BeforeConnect != nil { // it may change the address
+		if err := config.BeforeConnect(ctx, to); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, to)
+}
+
 func (l *ledger) end() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,14 +11,14 @@ import (
 
 var _ store.Overseer = (*Store)(nil)
 
-// Oversee implements store.Overseer. Admit is due while any ledger needs tasks of others.
+// Oversee implements store.Overseer. Admit is due as long as any ledger needs tasks of other ledgers.
 func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string) (c store.Chores, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return c, err
 	}
 	told := s.choresOf(ctx, all, by.Term, 1, kinds...)
-	if len(told) < len(all) { // the chores have to ask the others
+	if len(told) < len(all) { // some did not answer, so everything may be due
 		return store.Chores{Rescue: true, Turns: true, Records: kinds}, nil
 	}
 	c.Admit = -1
@@ -34,7 +34,7 @@ func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string
 	return c, nil
 }
 
-// idle is choresOf for chores that take one trip to each ledger. A server with only one ledger is not asked, because
+// idle is choresOf for chores that take one round trip per ledger. It leaves out servers with a single ledger, where
 // asking costs as much as the chore.
 func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]postgres.Chores {
 	if len(all) == 1 {
@@ -43,13 +43,13 @@ func (s *Store) idle(ctx context.Context, all []*ledger, term int64) map[int]pos
 	return s.choresOf(ctx, all, term, 2)
 }
 
-// choresOf asks each server that has at least fewest ledgers what there is to do in them, in one trip. It leaves
-// out ledgers that did not answer: the chore itself has to ask those.
+// choresOf asks each server with at least fewest ledgers, in one round trip, which work its ledgers have. The result
+// lacks ledgers that did not answer; the chores have to ask those.
 func (s *Store) choresOf(
 	ctx context.Context, all []*ledger, term int64, fewest int, kinds ...string,
 ) map[int]postgres.Chores {
 	told := map[int]postgres.Chores{}
-	within, cancel := context.WithTimeout(ctx, suspectAfter)
+	within, cancel := atFirst(ctx)
 	defer cancel()
 	var mu sync.Mutex
 	var done sync.WaitGroup
@@ -59,13 +59,10 @@ func (s *Store) choresOf(
 			continue
 		}
 		done.Go(func() {
-			chores, err := postgres.ChoresOf(within, store.Candidate{Term: term}, engines, letters, kinds...)
+			chores, err := askTogether(within, all, numbers, func(ctx context.Context) ([]postgres.Chores, error) {
+				return postgres.ChoresOf(ctx, store.Candidate{Term: term}, engines, letters, kinds...)
+			})
 			if err != nil {
-				if ctx.Err() == nil { // any of them may be the cause
-					for _, i := range numbers {
-						all[i].suspect()
-					}
-				}
 				return
 			}
 			mu.Lock()
@@ -81,7 +78,7 @@ func (s *Store) choresOf(
 	return told
 }
 
-// admitsNothing reports whether a ledger has nothing to admit, and when it will have.
+// admitsNothing reports whether a ledger has nothing to admit now, and when it will have.
 func admitsNothing(idle map[int]postgres.Chores, no int) (next time.Duration, nothing bool) {
 	c, known := idle[no]
 	return c.Next, known && !c.Doubts && c.Next != 0

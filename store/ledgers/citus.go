@@ -16,9 +16,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A Citus cluster is a list of servers that the coordinator knows, and a way to write on any
-// of them in a user's transaction. Ledgers are local schemas of its nodes. Citus does not know
-// of them.
+// For the router, a Citus cluster is a list of servers, which the coordinator has, and a way to write on any of them in
+// a user's transaction. Ledgers are local schemas on its nodes, unknown to Citus.
 
 // citus is a cluster.
 type citus struct {
@@ -27,13 +26,13 @@ type citus struct {
 
 	mu    sync.Mutex
 	nodes map[int]*server // by group
-	hosts map[int]string  // the nodes' addresses, by group
-	slots map[int]int     // a slot of each group, for delegation
+	hosts map[int]string  // addresses of the nodes, by group
+	slots map[int]int     // one slot of each group, for delegation
 }
 
-// OpenCitus connects to a cluster by the URL of its coordinator, with the scheme citus or
-// postgres. It connects to the nodes that Citus lists, with the coordinator's user, password
-// and parameters. If clients reach a node by another address, that is in tusk_net.address.
+// OpenCitus connects to a cluster by the URL of its coordinator, with the scheme citus or postgres. It connects to the
+// nodes that Citus lists, with the coordinator's user, password and parameters. If clients reach a node at another
+// address, put that into tusk_net.address.
 func OpenCitus(ctx context.Context, dsn string) (*Store, error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -77,8 +76,8 @@ func OpenCitus(ctx context.Context, dsn string) (*Store, error) {
 	return s, nil
 }
 
-// addresses returns the addresses of the nodes that should have shards, by group. If there are
-// none, it returns the coordinator's.
+// addresses returns the addresses of the nodes that should have shards, by group, or the coordinator's if there are
+// none.
 func (c *citus) addresses(ctx context.Context) (map[int]string, error) {
 	var own bool
 	if err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.address') is not null").Scan(&own); err != nil {
@@ -108,8 +107,7 @@ func (c *citus) addresses(ctx context.Context) (map[int]string, error) {
 	return all, nil
 }
 
-// connect opens a pool to a node. Citus does not propagate schema changes from its connections
-// to other nodes.
+// connect opens a pool to a node. Its connections do not propagate schema changes to other nodes.
 func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error) {
 	u := *c.url
 	u.Host = hosts
@@ -120,7 +118,7 @@ func (c *citus) connect(ctx context.Context, hosts string) (*pgxpool.Pool, error
 	return pool, err
 }
 
-// meet makes nodes known that are new or have a new address, and forgets those that are no longer listed.
+// meet adds nodes that are new or have a new address, and removes those that are no longer listed.
 func (c *citus) meet(ctx context.Context, s *Store) error {
 	addresses, err := c.addresses(ctx)
 	if err != nil {
@@ -151,7 +149,7 @@ func (c *citus) meet(ctx context.Context, s *Store) error {
 //go:embed citus.sql
 var citusText string
 
-// install creates what users' transactions need, on the coordinator and from there on all nodes.
+// install creates what users' transactions need, on the coordinator and so on all nodes.
 func (c *citus) install(ctx context.Context) error {
 	var there bool
 	err := c.pool.QueryRow(ctx, "select to_regclass('tusk_net.ready') is not null").Scan(&there)
@@ -166,8 +164,7 @@ func (c *citus) install(ctx context.Context) error {
 	return c.reach(ctx)
 }
 
-// reach moves an empty shard of tusk_net.place to each node that was added later, so that the
-// node has a slot.
+// reach moves an empty shard of tusk_net.place to each node that has none, so that the node has a slot.
 func (c *citus) reach(ctx context.Context) error {
 	if c == nil {
 		return nil
@@ -178,7 +175,7 @@ func (c *citus) reach(ctx context.Context) error {
 		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		}
-		if err == nil { // Citus requires this of a node before it has shards
+		if err == nil { // required before a node can have shards
 			_, err = c.pool.Exec(ctx, "select replicate_reference_tables()")
 		}
 		if err == nil {
@@ -211,7 +208,7 @@ join pg_dist_node f on f.groupid = p.groupid and f.noderole = 'primary'
 join pg_dist_node n on n.nodeid = $1`
 )
 
-// slotOf returns a slot whose shard is on a server's node.
+// slotOf returns a slot whose shard is on the node of a server.
 func (c *citus) slotOf(ctx context.Context, at *server) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

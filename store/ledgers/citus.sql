@@ -6,13 +6,13 @@ create table if not exists tusk_net.place (slot int primary key);
 select create_distributed_table('tusk_net.place', 'slot', shard_count := 64, colocate_with := 'none')
 where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.place'::regclass);
 
--- Also empty, for the coordinator, which has no shards.
+-- Always empty, too: it identifies the coordinator, which has no shards.
 create table if not exists tusk_net.mark (i int);
 
 select citus_add_local_table_to_metadata('tusk_net.mark')
 where not exists (select from pg_dist_partition where logicalrelid = 'tusk_net.mark'::regclass);
 
--- The hosts under which clients reach a node, if they differ from those in pg_dist_node.
+-- The addresses at which clients reach a node, if they differ from pg_dist_node.
 create table if not exists tusk_net.address (groupid int primary key, hosts text not null);
 
 select create_reference_table('tusk_net.address')
@@ -53,7 +53,7 @@ begin
   execute _statement;
 end $$;
 
--- Only roles that may write to all ledgers should be able to call them. They run with the caller's own rights.
+-- Only roles that may write to all ledgers should be able to call these functions, which run with the caller's rights.
 revoke execute on function tusk_net.ask(int, text), tusk_net.run(int, text) from public;
 
 select create_distributed_function('tusk_net.ask(int, text)', '_slot', colocate_with := 'tusk_net.place',
@@ -62,5 +62,5 @@ select create_distributed_function('tusk_net.ask(int, text)', '_slot', colocate_
 select create_distributed_function('tusk_net.run(int, text)', '_slot', colocate_with := 'tusk_net.place',
   force_delegation := true);
 
--- Exists if all of the above does.
+-- Exists if everything above exists.
 create table if not exists tusk_net.ready (i int);

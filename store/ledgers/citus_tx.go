@@ -24,10 +24,9 @@ type caller interface {
 	texts(ctx context.Context, text string, args ...any) ([]string, error)
 }
 
-// delegated runs statements on the node of a slot, in a transaction that began on another node.
-// Citus calls a distributed function, with the slot as its argument, on that node, and the
-// function writes local tables. Its arguments are texts, so values are written into statements
-// as literals.
+// delegated runs statements on the node of a slot, in a transaction that began on another node. Citus executes a
+// distributed function on the node of its argument, the slot, and the function writes local tables. The function takes
+// a text, so values become literals in the statement.
 type delegated struct {
 	c    caller
 	slot int
@@ -98,7 +97,8 @@ var (
 	remark    = regexp.MustCompile(`(?m)^\s*--.*$`)
 )
 
-// inline writes values into a statement of the engine. It does not look for parameters in the values.
+// inline replaces the parameters in a statement of the engine by literals. It does not search the values for
+// parameters.
 func inline(text string, args []any) (string, error) {
 	var failed error
 	text = parameter.ReplaceAllStringFunc(remark.ReplaceAllString(text, ""), func(name string) string {
@@ -119,13 +119,12 @@ func inline(text string, args []any) (string, error) {
 	return text, failed
 }
 
-// literal returns a text as an SQL literal that does not depend on how the server reads
-// backslashes.
+// literal returns an SQL literal that does not depend on how the server reads backslashes.
 func literal(text string) string {
 	return " E'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(text) + "'"
 }
 
-// textOf writes a value as the server reads it. It returns false for null.
+// textOf formats a value for the server. It returns false for null.
 func textOf(value any) (text string, is bool, err error) {
 	switch v := value.(type) {
 	case nil:
@@ -157,7 +156,6 @@ func textOf(value any) (text string, is bool, err error) {
 	return "", false, fmt.Errorf("a value of type %T cannot be sent to another node", value)
 }
 
-// arrayText writes an array.
 func arrayText(v reflect.Value) (text string, is bool, err error) {
 	if v.IsNil() {
 		return "", false, nil
@@ -175,11 +173,10 @@ func arrayText(v reflect.Value) (text string, is bool, err error) {
 	return "{" + strings.Join(parts, ",") + "}", true, nil
 }
 
-// commitTogether has Citus commit a transaction on all of its nodes or on none. Citus does not
-// know of local tables. If the transaction changed nothing on this node that Citus knows of,
-// but has rows on another node, Citus would commit those first, separately. That is so even if
-// the other node has only rows of the user, and the ledger is here. A delete of a row that does
-// not exist is such a change.
+// commitTogether makes Citus commit a transaction on all of its nodes or on none. Citus does not know of local tables.
+// If the transaction has changed nothing on this node that Citus knows of, but rows on another node, Citus commits
+// those first, separately, even if they are the user's rows and the ledger is here. Deleting a row that does not exist
+// is a change that Citus knows of.
 func commitTogether(ctx context.Context, c caller) error {
 	var group int
 	if err := c.row(ctx, "select groupid from pg_dist_local_group").Scan(&group); err != nil {

@@ -14,30 +14,30 @@ import (
 )
 
 const (
-	coldEvery = time.Second // how often a claim begins with the ledgers that seemed empty
-	atOnce    = 8           // how many exchanges use one ledger before another one is asked first
-	mostRests = 2           // how many rounds of maintenance in a row skip a quiet ledger
+	coldEvery = time.Second // how often a claim begins with ledgers that are not hot
+	atOnce    = 8           // one exchange in atOnce asks other ledgers first
+	mostRests = 2           // how often in a row maintenance may skip a quiet ledger
 )
 
-// turns says which ledger is asked first. Hot ledgers may have tasks. A ledger is not hot if it
-// had fewer tasks than the last claim asked for, and this process has heard of none since.
+// turns decides which ledgers a claim asks first. A ledger is hot if it may have tasks: the last claim there found as
+// many as it asked for, or this process has heard of tasks since.
 type turns struct {
 	next atomic.Uint64
 	hot  [Most]atomic.Bool
-	told [Most]atomic.Bool // this process hears when they get tasks
-	cold atomic.Int64      // when a claim last began with the ledgers that are not hot
+	told [Most]atomic.Bool // this process receives their notifications
+	cold atomic.Int64      // when a claim last began with ledgers that are not hot
 	some atomic.Uint64
 	now  func() time.Time // nil means time.Now
 
-	heard   [Most]atomic.Uint64 // how often this process heard of tasks there
-	stirred [Most]atomic.Bool   // tasks were seen there since it was last maintained
-	rests   [Most]atomic.Int32  // how many rounds of maintenance skipped it since
+	heard   [Most]atomic.Uint64 // how often this process has heard of tasks there
+	stirred [Most]atomic.Bool   // tasks were seen there since the last maintenance
+	rests   [Most]atomic.Int32  // how often maintenance has skipped it since
 }
 
-// listen sets whether this process hears of tasks in a ledger.
+// listen sets whether this process receives notifications of a ledger.
 func (t *turns) listen(no int, hears bool) { t.told[no].Store(hears) }
 
-// heat makes claims begin with a ledger, if it is hot.
+// heat marks a ledger as hot if hot is set.
 func (t *turns) heat(no int, hot bool) {
 	if hot {
 		t.heard[no].Add(1)
@@ -46,7 +46,7 @@ func (t *turns) heat(no int, hot bool) {
 	}
 }
 
-// answered notes whether a claim found tasks in a ledger. If this process has heard of tasks there since the claim
+// answered records whether a claim found tasks in a ledger. If this process has heard of tasks there since the claim
 // began, the ledger stays hot.
 func (t *turns) answered(no int, heard uint64, hot bool) {
 	t.hot[no].Store(hot)
@@ -55,8 +55,8 @@ func (t *turns) answered(no int, heard uint64, hot bool) {
 	}
 }
 
-// maySkip reports whether a round of maintenance may skip a ledger: this process would hear of tasks there, has
-// seen none since the last time, and has not skipped it too often.
+// maySkip reports whether maintenance may skip a ledger this time: this process would be notified of tasks there, has
+// seen none since the last maintenance, and has not skipped the ledger too often.
 func (t *turns) maySkip(no int) bool {
 	if t.told[no].Load() && !t.stirred[no].Load() && t.rests[no].Add(1) <= mostRests {
 		return true
@@ -66,10 +66,10 @@ func (t *turns) maySkip(no int) bool {
 	return false
 }
 
-// order returns the ledgers that a claim asks, in order: the hot ones in turn, then the others.
-// One of the others is enough among those where this process would hear of tasks, so N idle
-// processes do not ask N ledgers each. Now and then the others come first, because notifications
-// may be lost. Ledgers that are being probed come last: they may be silent.
+// order returns the ledgers that a claim asks: first the hot ones in turn, then the others. Of those whose
+// notifications this process receives, it includes only one, so that N idle processes do not ask N ledgers each. Now
+// and then, ledgers that are not hot come first, because notifications can be lost. Ledgers that are being probed come
+// last, because they may be silent.
 func (t *turns) order(all []*ledger) []*ledger {
 	first := int(t.next.Add(1) % uint64(len(all)))
 	hot, cold, late, heard := make([]*ledger, 0, len(all)), []*ledger(nil), []*ledger(nil), false
@@ -100,10 +100,10 @@ func (t *turns) clock() time.Time {
 	return time.Now()
 }
 
-// Claim implements store.Leaser. It takes what one ledger has before it asks the next, so
-// order is exact only within a ledger. A ledger that fails is passed over. If it leased tasks
-// all the same, they come back as strays, because beats do not name the token there. A server that falls silent does
-// not hold up the claim (silent.go).
+// Claim implements store.Leaser. It takes all tasks that it can from one ledger before it asks the next, so the order
+// is exact only within a ledger. Ledgers that fail are skipped. If such a ledger leased tasks nonetheless, they return
+// to the queue as strays, because beats do not name the token there. A silent server does not hold up the claim
+// (silent.go).
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -115,18 +115,18 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	return s.claim(ctx, r, s.turns.order(all), true)
 }
 
-// claim asks ledgers one after the other, until it has enough.
+// claim asks the ledgers in order until it has enough tasks.
 func (s *Store) claim(
 	ctx context.Context, r store.ClaimRequest, order []*ledger, enough bool,
 ) (tasks []store.Task, err error) {
 	c := claiming{s: s, r: r, enough: enough}
 	var late []*request
-	var silent []*ledger // their servers owe answers to other claims
+	var silent []*ledger // ledgers whose servers have late calls
 	for _, l := range order {
 		at, _ := l.whereabouts()
 		switch others := enough && at != nil && len(s.servers()) > 1; {
 		case c.isOver():
-		case others && at.late.Load() > 0:
+		case others && at.debt.passOver(r.Queues):
 			silent = append(silent, l)
 		case others && l.prompt.Load():
 			if one := c.askBriefly(ctx, l, at); one != nil {
@@ -154,18 +154,17 @@ func (s *Store) claim(
 	switch {
 	case c.dead != nil && len(c.tasks) == 0:
 		return nil, c.dead
-	case c.answered: // if the worker is dead, its next beat returns that error, too
+	case c.answered: // the next beat reports a dead worker, too
 		return c.tasks, nil
 	}
 	return nil, c.err
 }
 
-// claimed notes the answer to a claim. heard is how often this process had heard of tasks in the ledger before the
-// claim.
+// claimed records the answer to a claim. heard is the value of turns.heard before the claim.
 func (s *Store) claimed(l *ledger, r store.ClaimRequest, heard uint64, got []store.Task, err error) {
 	switch {
 	case errors.Is(err, errAway), errors.Is(err, store.ErrWorkerDead):
-		return // the ledger was not asked, or it leased nothing
+		return // nothing was leased
 	case err != nil:
 		s.leases.lose(r.Worker, r.Token, l.no)
 		return
@@ -180,8 +179,8 @@ func (s *Store) claimed(l *ledger, r store.ClaimRequest, heard uint64, got []sto
 	mark(got, l.no)
 }
 
-// Exchange implements store.Exchanger. The claim goes to the ledger of the outcome. It goes to
-// the others if that has no tasks, or if the others have waited long enough.
+// Exchange implements store.Exchanger. It claims from the ledger of the outcome. It also asks other ledgers if that one
+// has no tasks, and regularly, so that tasks elsewhere do not wait too long.
 func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -190,7 +189,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	no, known := s.placeOfOutcome(&o)
 	if !known || no >= len(all) || len(o.Then)+len(o.Needs) > 0 || s.leases.unmet(r.Worker, no) ||
 		s.turns.some.Add(1)%atOnce == 0 {
-		return s.apart(ctx, o, r) // Finish knows where the tasks of an outcome belong
+		return s.apart(ctx, o, r) // Finish places the outcome's tasks
 	}
 	l := all[no]
 	heard := s.turns.heard[no].Load()
@@ -213,7 +212,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 	return x
 }
 
-// apart is an exchange as two concurrent calls.
+// apart runs the two halves of an exchange as concurrent calls.
 func (s *Store) apart(ctx context.Context, o store.Outcome, r store.ClaimRequest) (x store.Exchanged) {
 	var done sync.WaitGroup
 	done.Go(func() {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// copyAll copies ledgers to a server, one after the other. Those that it has already, fenced, are only opened.
+// copyAll copies ledgers to a server, one after the other. Ledgers that are there already, fenced, are only opened.
 func (s *Store) copyAll(ctx context.Context, seen *looked, todo []schema, target *server, m *Moved) error {
 	arrived := func(one schema) bool { return one.at == target }
 	var dump, psql string
@@ -38,7 +38,7 @@ func (s *Store) copyAll(ctx context.Context, seen *looked, todo []schema, target
 			return fmt.Errorf("ledger %d: %w", one.no, err)
 		}
 	}
-	if slices.ContainsFunc(todo, arrived) { // a promotion may have been cut off before it fenced the copies of others
+	if slices.ContainsFunc(todo, arrived) { // an interrupted promotion may have left open copies
 		err := fenceCopies(ctx, slices.DeleteFunc(slices.Clone(seen.copies), func(one schema) bool { return !arrived(one) }))
 		if err != nil {
 			m.Note = fmt.Sprintf("%s has open copies of ledgers: tusk ledgers drop-copies: %v", target.name, err)
@@ -60,8 +60,8 @@ func (s *Store) copyAll(ctx context.Context, seen *looked, todo []schema, target
 	return nil
 }
 
-// copyOne copies a ledger, and returns when it stopped. If that fails, and this call has fenced the ledger, it opens it
-// where it was.
+// copyOne copies a ledger, and returns when it became unusable. If it fails, it opens the ledger where it was, unless
+// it was fenced before.
 func (s *Store) copyOne(
 	ctx context.Context, one schema, target *server, dump, psql string,
 ) (began time.Time, err error) {
@@ -79,13 +79,13 @@ func (s *Store) copyOne(
 	if err = one.copyTo(ctx, target, dump, psql); err == nil {
 		err = s.Open(ctx, target.name, one.no)
 	}
-	if err != nil { // if the target has the copy, it is an old one from now on
+	if err != nil { // a copy on the target becomes an old one
 		err = errors.Join(err, s.unfence(ctx, own))
 	}
 	return began, err
 }
 
-// fits fails if the target has a schema that a copy would need the name of.
+// fits fails if the target has a schema with a name that the copy would need.
 func (one schema) fits(ctx context.Context, target *server) error {
 	var name string
 	err := target.pool.QueryRow(ctx, "select coalesce(min(nspname::text), '') from pg_catalog.pg_namespace "+
@@ -128,7 +128,7 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	ended := sync.OnceValue(from.Wait)
 	to.Stdin = io.MultiReader(strings.NewReader("begin;\n"), pipe, &onSuccess{ended, strings.NewReader("commit;\n")})
 	err = to.Run()
-	_ = pipe.Close() // if psql has failed, pg_dump cannot write and ends
+	_ = pipe.Close() // ends pg_dump if psql has failed
 	if err := errors.Join(err, ended()); err != nil {
 		return fmt.Errorf("copy: %w: %s", err, strings.TrimSpace(dumped.String()+said.String()))
 	}
@@ -143,8 +143,8 @@ func (one schema) copyTo(ctx context.Context, target *server, dump, psql string)
 	return err
 }
 
-// onSuccess reads as a text if something ends well, else as nothing. psql commits what it was sent only if it is told
-// to: it cannot know whether pg_dump, or this process, was killed halfway.
+// onSuccess yields text if of returns nil, and nothing otherwise. psql commits only when told to, because it cannot
+// tell whether pg_dump or this process was killed halfway.
 type onSuccess struct {
 	of   func() error
 	text io.Reader
@@ -157,7 +157,7 @@ func (o *onSuccess) Read(p []byte) (int, error) {
 	return o.text.Read(p)
 }
 
-// tool finds a program of PostgreSQL, in the path or where Debian installs it.
+// tool finds a program of PostgreSQL in the PATH or where Debian installs it.
 func tool(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -170,16 +170,16 @@ func tool(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// ownParams are parameters of a URL that only the driver or Tusk knows.
+// ownParams are URL parameters that only the driver or Tusk understands.
 var ownParams = []string{
 	"tusk_schema", "default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
 }
 
-// wordInWords is the password in a connection string of key words.
+// wordInWords matches the password in a connection string of keywords.
 var wordInWords = regexp.MustCompile(`(?i)\bpassword\s*=\s*(?:'(?:\\.|[^'\\])*'|(?:\\.|[^\s\\])+)`)
 
-// plainURL returns a server's URL as PostgreSQL's programs accept it, and the environment for them. The password is
-// there, because everybody can see the arguments of a process.
+// plainURL returns a server's URL in a form that PostgreSQL's programs accept, and their environment. The password is
+// in the environment, because the arguments of a process are visible to everybody.
 func plainURL(at *server) (text string, environ []string) {
 	config := at.pool.Config()
 	if word := config.ConnConfig.Password; word != "" {

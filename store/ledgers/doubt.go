@@ -11,22 +11,22 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A server may die, or fall silent, while it stores tasks, and then it is unknown whether it did.
-// Tasks that may live anywhere are then put into a letter in another ledger, so the call
-// succeeds. When the first ledger is back, the leader looks for the tasks there. Those that are
-// missing are stored in the ledger that has the letter. Nothing is pruned until then.
+// If a server dies or falls silent while it stores tasks, it is unknown whether it did. Tasks that may be stored
+// anywhere are then put into a letter in another ledger, so the call succeeds. When the first ledger is back, the
+// leader looks for the tasks there, and stores the missing ones in the ledger that has the letter. Nothing is pruned
+// until then.
 //
-// The request may still be in transit: the producer's kernel resends what was not acknowledged, even on a connection
-// that the producer has closed. So the letter names the process of the server that reads that connection, and the
-// leader looks only after that process has ended.
+// The request may still be in transit: the producer's kernel resends unacknowledged data, even on a connection that the
+// producer has closed. So the letter names the server process that reads that connection, and the leader looks only
+// after that process has ended.
 
 const (
-	endsWithin = 5 * time.Minute // how long to wait for a process that this role may not end; kernels resend no longer
-	clocksLag  = time.Minute     // how far two servers' clocks differ at most; process numbers are not reused so soon
+	endsWithin = 5 * time.Minute // wait for a process that this role may not end; kernels resend no longer
+	clocksLag  = time.Minute     // assumed difference between servers' clocks; process numbers are not reused so soon
 )
 
-// writeDoubt puts tasks that a ledger may have stored into a letter in another one. There is at most one letter: if
-// one ledger may have stored it, writeDoubt tries no other and returns the error.
+// writeDoubt puts tasks that a ledger may have stored into a letter in another ledger. There is at most one letter: if
+// a ledger may have stored it, writeDoubt tries no other and returns the error.
 func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.NewTask, why error) error {
 	unanswered := new(postgres.Unanswered)
 	errors.As(why, &unanswered)
@@ -44,8 +44,8 @@ func writeDoubt(ctx context.Context, all []*ledger, in *ledger, tasks []store.Ne
 	return err
 }
 
-// resolve finds out whether the tasks of a letter are stored, once nothing is in flight
-// in the ledger that may have them, and stores those that are not.
+// resolve checks which tasks of a letter are stored, once nothing is in flight in the ledger that may have them, and
+// stores the others.
 func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *doubted, known *mail) error {
 	no := d.From - 1
 	known.doubts |= 1 << no
@@ -92,11 +92,10 @@ func (s *Store) resolve(ctx context.Context, all []*ledger, from *ledger, d *dou
 
 // inDoubt is what is known about a letter in doubt.
 type inDoubt struct {
-	first time.Time // when it was first looked at
-	floor int64     // the next transaction id of the other ledger's server once its process had ended; 0 before
+	first time.Time // time of the first look at it
+	floor int64     // the next transaction id of the other ledger's server after its process ended; 0 before
 }
 
-// firstLook returns when a letter in doubt was first looked at.
 func (f *far) firstLook(letter store.ID) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,7 +113,7 @@ func (f *far) over(letter store.ID, oldest, next int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	d := f.doubts[letter]
-	if d.floor == 0 || next < d.floor { // or the ledger was given up and begins anew on another server
+	if d.floor == 0 || next < d.floor { // the ledger may have been given up and created again
 		d.floor = next
 		f.doubts[letter] = d
 		return false

@@ -9,14 +9,14 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Edit implements store.Editor. It looks for tasks first in the ledgers that their ids name. If some are not found,
-// and there may be ledgers that were not asked, a store.HeldError names those, beside that reason.
+// Edit implements store.Editor. It asks first the ledgers that the ids give. If some tasks are not found and there may
+// be ledgers that were not asked, the error names them in a store.HeldError and gives the reason.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if e.Change.Op == store.Retry { // a retry judges a task's needs again
+	if e.Change.Op == store.Retry { // a retry checks a task's needs again
 		if err := s.refresh(ctx, all, e.IDs); err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	if failed != nil && len(there) == 0 {
 		return nil, failed
 	}
-	if failed != nil { // the others are changed
+	if failed != nil { // some are changed
 		for _, id := range ids {
 			if !isThere(id) {
 				done[id], held = store.Edited{ID: id, Result: store.Refused}, append(held, id)
@@ -79,7 +79,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	return answer, nil
 }
 
-// inOrder returns ids in the order of given.
+// inOrder returns ids in the order in which they are in given.
 func inOrder(given, ids []store.ID) []store.ID {
 	return slices.DeleteFunc(slices.Clone(given), func(id store.ID) bool { return !slices.Contains(ids, id) })
 }

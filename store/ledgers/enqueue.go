@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Enqueue implements store.Enqueuer. It stores tasks of several ledgers in several
-// transactions. Tasks that may live anywhere go to another ledger if theirs is away.
+// Enqueue implements store.Enqueuer. It stores tasks of several ledgers in separate transactions. Tasks that can be
+// stored anywhere go to another ledger if theirs is away.
 func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
 	if len(tasks) == 0 {
 		return nil, nil
@@ -42,7 +42,7 @@ func enqueueAt(ctx context.Context, l *ledger, tasks []store.NewTask) ([]store.E
 	return putAt(ctx, l, tasks, (*postgres.Store).Enqueue)
 }
 
-// put is a method by which a ledger stores tasks.
+// put is a method of an engine that stores tasks.
 type put func(e *postgres.Store, ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error)
 
 func putAt(ctx context.Context, l *ledger, tasks []store.NewTask, by put) ([]store.Enqueued, error) {
@@ -56,8 +56,8 @@ func putAt(ctx context.Context, l *ledger, tasks []store.NewTask, by put) ([]sto
 	return results, err
 }
 
-// enqueueAnywhere stores tasks in a ledger, or in the next one that is not away and, if there is one, has not just come
-// back. If a ledger goes away and it is unknown whether it stored them, they are put into a letter.
+// enqueueAnywhere stores tasks in the ledger first, or in the next one that is not away and, if possible, has not just
+// come back. If it is unknown whether a ledger has stored them, they are put into a letter.
 func enqueueAnywhere(
 	ctx context.Context, all []*ledger, first int, tasks []store.NewTask,
 ) (results []store.Enqueued, err error) {
@@ -91,8 +91,8 @@ func added(tasks []store.NewTask) []store.Enqueued {
 	return results
 }
 
-// enqueueApart stores each task in its ledger, round by round. If some ledgers fail and others
-// do not, it is unknown which tasks are stored. done marks those that are known to be.
+// enqueueApart stores each task in its ledger, round by round. If only some ledgers fail, it is unknown which tasks are
+// stored. done marks those that certainly are.
 func enqueueApart(
 	ctx context.Context, all []*ledger, p *placed, tasks []store.NewTask, by put,
 ) (results []store.Enqueued, done []bool, err error) {

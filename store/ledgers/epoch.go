@@ -8,21 +8,22 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// The comment on a ledger's schema is its epoch. It rises with each fence and each opening. Commands decide by what
-// they saw when they looked at all servers, and somebody else may have moved the ledger since. So whoever changes a
-// schema makes sure in the same transaction that it is as it was.
+// The comment on a ledger's schema stores its epoch. The epoch rises with each fence and each opening. Commands decide
+// by a look at all servers, and another command may have moved the ledger since. So whoever changes a schema checks in
+// the same transaction that its epoch is unchanged.
 
 const (
 	epochWords = "tusk epoch "  // begins the comment
-	epochLock  = 0x7475736b6570 // the advisory lock of a transaction that changes a schema
+	epochLock  = 0x7475736b6570 // advisory lock of transactions that change schemas
 )
 
-// errChanged says that a schema is not as it was when all servers were looked at.
+// errChanged means that a schema has changed since the look at all servers.
 var errChanged = errors.New("another command, or this one before it was cut off, has changed it: see tusk ledgers list")
 
-// epochOf reads the comment on a schema. Without an epoch in it, that is zero.
+// epochOf parses the comment on a schema. The result is zero if it has no epoch.
 func epochOf(comment string) (epoch int64) {
 	if number, said := strings.CutPrefix(comment, epochWords); said {
 		epoch, _ = strconv.ParseInt(number, 10, 64)
@@ -35,20 +36,19 @@ func epochText(schema string, epoch int64) string {
 	return fmt.Sprintf("comment on schema %s is '%s%d'", schema, epochWords, epoch)
 }
 
-// bare returns the name of the schema while it is open.
+// bare returns the name of the schema when it is not fenced.
 func (one schema) bare() string { return strings.TrimSuffix(one.text, fencedEnd) }
 
-// change changes a schema, if it is as it was. Commands for schemas of one database wait for each other.
+// change runs do in a transaction if the schema has not changed since the look. Only one command at a time changes
+// schemas in a database.
 func (one schema) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
 	return pgx.BeginTxFunc(ctx, one.at.pool, options, func(tx pgx.Tx) error {
-		// With a limit, because a command may wait for one on another server that waits for this one.
-		_, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = '5s'; select pg_advisory_xact_lock(%d)", epochLock))
-		if err != nil {
-			return fmt.Errorf("another command may be at work on %s: try again: %w", one.at.name, err)
+		if err := one.at.lock(ctx, tx); err != nil {
+			return err
 		}
 		var comment string
-		err = tx.QueryRow(ctx, `
+		err := tx.QueryRow(ctx, `
 			select coalesce(obj_description(n.oid, 'pg_namespace'), '') from pg_namespace n
 			where n.nspname = $1`, one.text).Scan(&comment)
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && epochOf(comment) != one.epoch {
@@ -59,6 +59,18 @@ func (one schema) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 		}
 		return do(tx)
 	})
+}
+
+// lock waits for other commands on the server, and excludes them until the transaction of c ends. The wait is limited,
+// because two commands may wait for each other on different servers.
+func (at *server) lock(ctx context.Context, c interface {
+	Exec(ctx context.Context, text string, args ...any) (pgconn.CommandTag, error)
+}) error {
+	_, err := c.Exec(ctx, fmt.Sprintf("set local lock_timeout = '5s'; select pg_advisory_xact_lock(%d)", epochLock))
+	if err != nil {
+		return fmt.Errorf("another command may be at work on %s: try again: %w", at.name, err)
+	}
+	return nil
 }
 
 // rename renames a schema, and sets its epoch.
@@ -78,8 +90,8 @@ func (one schema) mark(ctx context.Context, epoch int64) error {
 	})
 }
 
-// open makes a fenced schema usable. Others are fenced schemas of the ledger on other servers, with the same content.
-// Before the schema is open, they become old copies, so that nobody opens one of them as well.
+// open makes a fenced schema usable. others are fenced schemas of the ledger with the same content on other servers.
+// They are marked as old copies before the schema is open, so that nobody opens one of them as well.
 func (one schema) open(ctx context.Context, epoch int64, others []schema) error {
 	return one.change(ctx, func(tx pgx.Tx) error {
 		err := one.settleIn(ctx, tx)

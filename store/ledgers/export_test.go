@@ -254,3 +254,16 @@ func FenceLater(ctx context.Context, s *Store, no int) (fence func() error, err 
 
 // IsPrompt reports whether a ledger's last answer to a claim came soon.
 func IsPrompt(s *Store, no int) bool { return (*s.all.Load())[no].prompt.Load() }
+
+// IsProbed reports whether a ledger is being probed.
+func IsProbed(s *Store, no int) bool { return (*s.all.Load())[no].probed() }
+
+// Conns returns the number of open connections to a server.
+func Conns(s *Store, server int) int32 { return s.servers()[server].pool.Stat().TotalConns() }
+
+// Listens reports whether a call of Listen is in progress.
+func Listens(s *Store) bool {
+	s.listeners.mu.Lock()
+	defer s.listeners.mu.Unlock()
+	return len(s.listeners.all) > 0
+}

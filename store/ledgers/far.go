@@ -12,45 +12,45 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A task may need a task in another ledger. Before the first is stored, its ledger hears of the
-// needed one. When the needed task ends, the process that ended it tells the ledgers that need
-// it, if it knows them. Otherwise the leader asks each ledger what it needs, and finds out,
-// before it admits. So a need is met by the next admission at the latest.
+// A task may need a task in another ledger. Before the first is stored, its ledger is told about the needed one. When
+// the needed task ends, the process that ended it tells the ledgers that need it, if it knows them. Otherwise the
+// leader finds out before it admits: it asks each ledger what it needs, and looks up those tasks. So a need is met at
+// the next admission at the latest.
 
 const (
-	farEvery = 500 * time.Millisecond // how often a leader asks ledgers that needed nothing
-	farMost  = 1 << 16                // how many tasks a process remembers
+	farEvery = 500 * time.Millisecond // interval of looks while no ledger needs anything
+	farMost  = 1 << 16                // limit of remembered tasks
 )
 
-// farPage is how many needed tasks a ledger lists at once. Tests make it smaller.
+// farPage is how many needed tasks a ledger lists per call. Tests reduce it.
 var farPage = 1000
 
 // far is what this process knows about needs across ledgers.
 type far struct {
 	mu     sync.Mutex
-	of     map[store.ID]bits // the ledgers that need a task of another one
+	of     map[store.ID]bits // the ledgers that need a task of another ledger
 	known  atomic.Bool       // of is not empty
-	asked  time.Time         // when ledgers were last asked what they need
-	needs  bits              // those that needed something then
+	asked  time.Time         // time of the last look
+	needs  bits              // ledgers that needed something then
 	silent bits              // ledgers whose needs are not known
-	after  pages             // where the next look at each continues
+	after  pages             // where the next look continues
 	began  bool
-	mail   [Most]map[store.ID]posted // letters that the last look at each saw
-	tried  pages                     // letters after which the next look at each begins to deliver
-	missed missed                    // tasks that the last looks did not find
+	mail   [Most]map[store.ID]posted // letters seen by the last look at each ledger
+	tried  pages                     // letters after which the next look starts to deliver
+	missed missed                    // tasks not found by the last looks
 	aside  [Most]atomic.Pointer[sending]
 	looks  struct { // the last look after which finished tasks could be deleted
 		began time.Time
-		of    int // how many ledgers there were
+		of    int // number of ledgers then
 	}
 
-	doubts map[store.ID]inDoubt // letters of tasks that may be stored
+	doubts map[store.ID]inDoubt // letters whose tasks may be stored already
 }
 
-// pages are the tasks after which the next look at each ledger begins. Zero means the start.
+// pages are the positions at which the next look at each ledger continues. Zero is the start.
 type pages [Most]store.ID
 
-// expect remembers that a ledger needs tasks of others.
+// expect records that a ledger needs tasks of others.
 func (f *far) expect(no int, needed []postgres.Elsewhere) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +63,7 @@ func (f *far) expect(no int, needed []postgres.Elsewhere) {
 	f.known.Store(true)
 }
 
-// wanted returns which ledgers need each of the tasks. It leaves out tasks that no ledger needs.
+// wanted returns the ledgers that need each of the tasks. It leaves out tasks that no ledger needs.
 func (f *far) wanted(ids []store.ID) map[store.ID]bits {
 	if !f.known.Load() {
 		return nil
@@ -82,7 +82,7 @@ func (f *far) wanted(ids []store.ID) map[store.ID]bits {
 	return wanted
 }
 
-// told forgets tasks whose ends all ledgers that need them have heard of.
+// told removes tasks whose ends are known to all ledgers that need them.
 func (f *far) told(ids []store.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,7 +92,7 @@ func (f *far) told(ids []store.ID) {
 	f.known.Store(len(f.of) > 0)
 }
 
-// hear tells each ledger of the tasks in other ledgers that it is about to need.
+// hear tells each ledger about the tasks in other ledgers that it is about to need.
 func (s *Store) hear(ctx context.Context, all []*ledger, parts [][]postgres.Elsewhere) error {
 	errs := make([]error, len(all))
 	var done sync.WaitGroup
@@ -115,8 +115,8 @@ func hearAt(ctx context.Context, l *ledger, part []postgres.Elsewhere) error {
 	return err
 }
 
-// tell tells ledgers the state of the tasks that they need, as far as this process knows of the
-// need. The next admission tells the rest.
+// tell tells ledgers the states of the tasks that they need, as far as this process knows of the need. The leader does
+// the rest before the next admission.
 func (s *Store) tell(ctx context.Context, all []*ledger, ids []store.ID) {
 	wanted := s.far.wanted(ids)
 	if len(wanted) == 0 {
@@ -129,8 +129,8 @@ func (s *Store) tell(ctx context.Context, all []*ledger, ids []store.ID) {
 	_, _ = s.findOut(ctx, all, known, func(id store.ID, no int) bool { return wanted[id].has(no) }, mail{})
 }
 
-// findOut asks for the states of tasks, and tells the ledgers that need them what is new. It
-// passes over tasks in letters, which are on their way. It returns how many states were new.
+// findOut looks up the states of tasks and tells the ledgers that need them about changes. It skips tasks in letters,
+// which are in transit. It returns the number of changes.
 func (s *Store) findOut(
 	ctx context.Context, all []*ledger, known []postgres.Elsewhere, needs func(id store.ID, no int) bool,
 	post mail,
@@ -155,7 +155,7 @@ func (s *Store) findOut(
 			continue // it may be in a ledger that is away, in a letter, or in an uncommitted transaction
 		}
 		if !found && e.State == store.Completed {
-			continue // its end is known, and it was deleted since
+			continue // its end is known; it was deleted later
 		}
 		if at.state == e.State || found && !at.state.Finished() && !e.State.Finished() && e.State != 0 {
 			continue
@@ -176,7 +176,7 @@ func (s *Store) findOut(
 	return news, err
 }
 
-// hearAll is hear for tasks that the ledgers need already.
+// hearAll is hear for tasks that the ledgers already need. It asks one ledger after the other.
 func (s *Store) hearAll(ctx context.Context, all []*ledger, parts [][]postgres.Elsewhere) (failed error) {
 	for no, part := range parts {
 		if len(part) > 0 {
@@ -186,8 +186,8 @@ func (s *Store) hearAll(ctx context.Context, all []*ledger, parts [][]postgres.E
 	return failed
 }
 
-// lookAcross asks all ledgers what they need of others, a page of each, delivers letters, and tells the ledgers
-// what is new. It returns how many states were new. Always skips the check whether a look is due.
+// lookAcross asks all ledgers for a page of the tasks that they need in others, delivers letters, and tells the ledgers
+// about changes. It returns the number of changed states. If always is set, it looks even if no look is due.
 func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (news int, err error) {
 	if len(all) == 1 {
 		return 0, nil
@@ -201,7 +201,7 @@ func (s *Store) lookAcross(ctx context.Context, all []*ledger, always bool) (new
 	return news, err
 }
 
-// lookAfter is lookAcross that begins after some tasks. Doubts are ledgers that may have stored tasks that are in
+// lookAfter is lookAcross from given positions, which it advances. doubts are ledgers that may have stored tasks of
 // letters.
 func (s *Store) lookAfter(ctx context.Context, all []*ledger, after *pages) (news int, doubts bits, err error) {
 	needs, errs := together(ctx, s, all, func(ctx context.Context, at []int,
@@ -234,7 +234,7 @@ func (s *Store) lookAfter(ctx context.Context, all []*ledger, after *pages) (new
 	return news, post.doubts, errors.Join(failed, errors.Join(errs...))
 }
 
-// due reports whether it is time to ask ledgers what they need, and after which tasks to begin.
+// due reports whether a look is due, and where it starts.
 func (f *far) due(always bool) (after pages, due bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -245,14 +245,14 @@ func (f *far) due(always bool) (after pages, due bool) {
 	return f.after, true
 }
 
-// goOn notes where the next look begins.
+// goOn records where the next look starts.
 func (f *far) goOn(after pages) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.after = after
 }
 
-// looked notes what a ledger needs, and whether it has letters.
+// looked records what a ledger needs and whether it has letters.
 func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -261,7 +261,7 @@ func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) 
 	}
 	if err != nil {
 		if mail {
-			f.needs |= 1 << no // some letters may not have been read
+			f.needs |= 1 << no // letters may be unread
 		}
 		f.silent |= f.needs & (1 << no)
 		return
@@ -272,7 +272,7 @@ func (f *far) looked(no int, needed []postgres.Elsewhere, mail bool, err error) 
 	}
 }
 
-// refresh tells ledgers the states of the tasks that finished tasks need, before those are retried.
+// refresh tells ledgers the states of the tasks that finished tasks need, before these are retried.
 func (s *Store) refresh(ctx context.Context, all []*ledger, ids []store.ID) error {
 	if len(all) == 1 {
 		return nil

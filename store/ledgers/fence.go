@@ -15,16 +15,16 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Place says where a ledger is, for people.
+// Place describes where a ledger or a copy of it is.
 type Place struct {
 	No     int
 	Schema string
 	Server string
-	State  string // open, fenced, copy (an old one, which nobody uses) or away
-	Why    string // why it cannot be used
-	Epoch  int64  // it rises whenever the ledger is fenced, and whenever it is opened
-	Bytes  int64  // its size, if it is open
-	Tasks  int64  // its unfinished tasks, if it is open
+	State  string // open, fenced, copy (old and unused) or away
+	Why    string // why it cannot be used, if so
+	Epoch  int64  // rises with each fence and each opening
+	Bytes  int64  // size on disk; only of open ledgers
+	Tasks  int64  // unfinished tasks; only of open ledgers
 }
 
 // Places lists the ledgers and their copies, by number.
@@ -62,7 +62,7 @@ func (one schema) place(state string) Place {
 	return Place{No: one.no, Schema: one.text, Server: one.at.name, State: state, Epoch: one.epoch}
 }
 
-// weigh fills in the size of a ledger.
+// weigh sets the size of a ledger and the number of its tasks.
 func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 	_ = one.at.pool.QueryRow(ctx, `
 		select coalesce(sum(pg_catalog.pg_total_relation_size(c.oid)), 0)::bigint
@@ -82,23 +82,22 @@ func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 	}
 }
 
-// How long Fence waits for a lock on a table, at first and at most. While it waits, all transactions that need the
-// table wait behind it, some of them with locks that Fence still needs. So it tries often and briefly. A wait that is
-// longer than deadlock_timeout, which is a second by default, makes the server cancel an autovacuum that is in the way.
+// Fence waits for each lock between firstLock and longestLock. While it waits, other transactions that need the table
+// queue up behind it, and may hold locks that Fence needs next. So it tries often and waits briefly. After
+// deadlock_timeout, a second by default, the server cancels an autovacuum that blocks the lock.
 const (
 	firstLock   = 50 * time.Millisecond
 	longestLock = 2 * time.Second
-	fenceWithin = 30 * time.Second // how long Fence keeps trying
+	fenceWithin = 30 * time.Second // limit for all tries
 )
 
-// firstTables are locked first, in the order in which claims and most other transactions use them: whoever waits for
-// the first of them has locked none of the others.
+// firstTables are locked first, in the order in which claims and most other transactions use them. A transaction that
+// waits for the first table holds no lock on the others.
 var firstTables = []string{"worker", "lease", "lane", "lane_position", "log"}
 
-// Fence makes ledgers unusable where they are, until they are opened there or on another
-// server. It waits until no transaction writes in them: when it returns, every acknowledged
-// write is in the server's log, and none follows. If one of them cannot be fenced, it opens the
-// others again.
+// Fence makes ledgers unusable until they are opened, on the same or on another server. It waits until no transaction
+// writes in them. When it returns, every acknowledged write is in the server's log, and no more follow. If a ledger
+// cannot be fenced, Fence opens the others again.
 func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	seen, err := s.find(ctx)
 	if err != nil {
@@ -107,7 +106,7 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	var todo, fenced []schema
 	for _, no := range numbers {
 		if seen.err == nil && len(seen.closed(no)) == 1 {
-			continue // a call before was cut off
+			continue // an earlier call was cut off
 		}
 		if err := cmp.Or(seen.number(no), seen.problem(no)); err != nil {
 			return fmt.Errorf("fence: ledger %d: %w", no, err)
@@ -124,8 +123,8 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	return nil
 }
 
-// unfence opens ledgers where this call has fenced them. If somebody else has opened one of them elsewhere, that has
-// marked the fenced schema. So no other server has to answer.
+// unfence opens ledgers that this call has fenced. No other server has to answer: if another command has opened a
+// ledger elsewhere, it has changed the epoch of the fenced schema, and unfence leaves that alone.
 func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 	defer cancel()
@@ -141,7 +140,7 @@ func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
 	return errors.Join(failed, err)
 }
 
-// number fails if no ledger has the number.
+// number fails if there is no ledger with that number.
 func (l *looked) number(no int) error {
 	if no < 0 || no >= l.of {
 		return fmt.Errorf("there are ledgers 0 to %d", l.of-1)
@@ -149,7 +148,7 @@ func (l *looked) number(no int) error {
 	return nil
 }
 
-// fence returns the fenced schema. Its epoch is higher than that of any schema of the ledger that is open now.
+// fence fences a schema and returns the result. Its epoch is higher than that of any open schema of the ledger.
 func (one schema) fence(ctx context.Context) (fenced schema, err error) {
 	fenced = one
 	fenced.text, fenced.fenced, fenced.epoch = one.text+fencedEnd, true, one.epoch+1
@@ -166,7 +165,7 @@ func (one schema) fence(ctx context.Context) (fenced schema, err error) {
 		if !busy || time.Now().After(end) || ctx.Err() != nil {
 			return fenced, err
 		}
-		select { // others go on meanwhile
+		select { // let other transactions continue
 		case <-ctx.Done():
 		case <-time.After(wait / 4):
 		}
@@ -174,7 +173,7 @@ func (one schema) fence(ctx context.Context) (fenced schema, err error) {
 	}
 }
 
-// lock locks all tables, which waits for transactions that have written. It waits so long for each table.
+// lock locks all tables, which waits for transactions that have written. wait is the limit for each lock.
 func (one schema) lock(ctx context.Context, tx pgx.Tx, wait time.Duration) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf("set local lock_timeout = %d", wait.Milliseconds())); err != nil {
 		return err
@@ -199,10 +198,9 @@ func (one schema) lock(ctx context.Context, tx pgx.Tx, wait time.Duration) error
 	return err
 }
 
-// Open makes fenced ledgers usable again on a server, named by its host, by its host and port,
-// or as Places names it. If server is empty, it is the only one that has them fenced. All
-// servers have to answer, and no other may have the ledger open. If several have it fenced, the others have old copies
-// then.
+// Open makes fenced ledgers usable again on a server. server is its host, its host and port, or its name as returned by
+// Places; if it is empty, the ledgers must be fenced on only one server. All servers have to answer, and the ledgers
+// must not be open on any other. If a ledger is fenced on several servers, the other schemas become old copies.
 func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -213,7 +211,7 @@ func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	}
 	for _, no := range numbers {
 		if on := seen.on[no]; len(on) == 1 && (server == "" || on[0].at.is(server)) {
-			continue // a call before was cut off
+			continue // an earlier call was cut off
 		}
 		one, err := seen.fencedOne(no, server)
 		if err == nil {
@@ -228,8 +226,9 @@ func (s *Store) Open(ctx context.Context, server string, numbers ...int) error {
 	return err
 }
 
-// closed returns the fenced schemas of a ledger that is open nowhere. If there are several, they have the same content,
-// because only one fence has that epoch: a standby was promoted, or a move was cut off after it had copied the ledger.
+// closed returns the fenced schemas of a ledger that is not open anywhere. If there are several, they have the same
+// content, because only one fence has that epoch: a standby was promoted, or a move was cut off after it had copied the
+// ledger.
 func (l *looked) closed(no int) []schema {
 	if len(l.on[no]) > 0 {
 		return nil
@@ -239,7 +238,7 @@ func (l *looked) closed(no int) []schema {
 	})
 }
 
-// fencedOne returns the fenced schema of a ledger to open.
+// fencedOne returns the fenced schema of a ledger that should be opened.
 func (l *looked) fencedOne(no int, server string) (schema, error) {
 	if on := l.on[no]; len(on) > 0 {
 		return schema{}, fmt.Errorf("it is open on %s", on[0].at.name)
@@ -256,7 +255,7 @@ func (l *looked) fencedOne(no int, server string) (schema, error) {
 		found[0].at.name, found[1].at.name)
 }
 
-// nextEpoch is higher than every known epoch of a ledger.
+// nextEpoch returns an epoch that is higher than every known one of a ledger.
 func (l *looked) nextEpoch(no int) (epoch int64) {
 	for _, one := range l.every() {
 		if one.no == no {
@@ -272,9 +271,9 @@ func (at *server) is(text string) bool {
 	return text == at.name || text == host.Host || text == fmt.Sprintf("%s:%d", host.Host, host.Port)
 }
 
-// settleIn lets a ledger run on the server that it is on. A ledger needs transaction ids only
-// for an order and for what was in flight. Behind a fence nothing is in flight, so it can run
-// wherever the counter is ahead of all its positions.
+// settleIn prepares a ledger to run on its current server. Transaction ids define the order of tasks and what is in
+// flight. Behind a fence nothing is in flight, so a ledger can run on any server whose counter is ahead of all its
+// positions.
 func (one schema) settleIn(ctx context.Context, tx pgx.Tx) error {
 	in := func(text string) string { return strings.ReplaceAll(text, "{}", one.text) }
 	var ahead bool
@@ -298,8 +297,8 @@ func (one schema) settleIn(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// DropCopies drops the old copies, fenced or not, of ledgers that are open elsewhere. It returns
-// what it dropped. All servers have to answer.
+// DropCopies drops old copies, fenced or not, of ledgers that are open elsewhere, and returns them. If dry is set, it
+// only returns them. All servers have to answer.
 func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err error) {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -320,8 +319,8 @@ func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err 
 	return dropped, nil
 }
 
-// old returns the copies, fenced or not, of ledgers that are open elsewhere. A fenced one of the same epoch is a copy,
-// too: had the ledger itself been fenced, its epoch would be higher.
+// old returns the copies, fenced or not, of ledgers that are open elsewhere. A fenced schema with the epoch of the open
+// one is a copy, too: a fence of the ledger itself would have raised the epoch.
 func (l *looked) old() []schema {
 	return slices.DeleteFunc(slices.Concat(l.copies, l.fenced), func(one schema) bool {
 		on := l.on[one.no]
@@ -340,7 +339,6 @@ func (one schema) programs(ctx context.Context, c interface {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// drop drops a schema and the schemas of its functions.
 func (one schema) drop(ctx context.Context) error {
 	return one.change(ctx, func(tx pgx.Tx) error {
 		var is bool

@@ -18,12 +18,12 @@ import (
 // lookAgain is how often a process looks for ledgers that were moved or added.
 const lookAgain = 10 * time.Second
 
-// schema is a ledger's schema that was found on a server.
+// schema is a ledger's schema on a server.
 type schema struct {
 	name
 	text   string
 	at     *server
-	epoch  int64 // rises with each opening; if two schemas have one number, the lower epoch is a copy
+	epoch  int64 // rises with each fence and opening; of two schemas of a ledger, the one with the lower epoch is a copy
 	fenced bool
 	made   bool // it has tables
 	asleep bool // its server is in recovery
@@ -31,18 +31,18 @@ type schema struct {
 
 // looked is the result of a look at all servers.
 type looked struct {
-	of     int              // how many ledgers there are; 0 if none was found
-	keys   int              // over how many of them keys are divided
-	on     map[int][]schema // by number: the open ones of the highest epoch that is known
-	copies []schema         // the other open ones
+	of     int              // number of ledgers, or 0
+	keys   int              // number of ledgers that keys are divided among
+	on     map[int][]schema // open schemas with the highest known epoch, by number
+	copies []schema         // other open schemas
 	fenced []schema
 	asleep []schema // on servers in recovery
 	silent []string // servers that did not answer
-	err    error    // why they did not
-	unripe string   // why ledgers are left out that may have tasks (ripen)
+	err    error    // their errors
+	unripe string   // why ledgers that may have tasks are ignored (ripen)
 }
 
-// look asks all servers for ledgers. It fails if it finds ledgers of more than one queue.
+// look asks all servers for ledgers. It fails if they belong to more than one queue.
 func (s *Store) look(ctx context.Context) (l looked, err error) {
 	servers := s.servers()
 	found, errs := make([][]schema, len(servers)), make([]error, len(servers))
@@ -53,7 +53,7 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 	done.Wait()
 	l.on = map[int][]schema{}
 	divided := func(one schema) bool { return one.keys > 1 && !one.asleep }
-	if slices.ContainsFunc(slices.Concat(found...), divided) { // undivided ones belong to another queue
+	if slices.ContainsFunc(slices.Concat(found...), divided) { // a plain queue beside them is another queue
 		for i := range found {
 			found[i] = slices.DeleteFunc(found[i], func(one schema) bool { return one.of == 1 })
 		}
@@ -81,7 +81,7 @@ func (s *Store) look(ctx context.Context) (l looked, err error) {
 	return l, nil
 }
 
-// every returns all schemas on servers that answer and are not in recovery.
+// every returns all schemas, except those on silent servers and on servers in recovery.
 func (l *looked) every() []schema {
 	all := slices.Concat(l.copies, l.fenced)
 	for _, on := range l.on {
@@ -90,8 +90,8 @@ func (l *looked) every() []schema {
 	return all
 }
 
-// putAside puts open schemas with the copies if a higher epoch of their ledger is known: from a fenced schema, or from
-// what this process has seen before.
+// putAside moves open schemas to the copies if a higher epoch of their ledger is known, from a fenced schema or from an
+// earlier look.
 func (l *looked) putAside(known map[int]int64) {
 	for _, one := range l.fenced {
 		known[one.no] = max(known[one.no], one.epoch)
@@ -104,7 +104,7 @@ func (l *looked) putAside(known map[int]int64) {
 	}
 }
 
-// epochs returns the highest epochs that this process has seen, by ledger.
+// epochs returns the highest epoch of each ledger that this process has seen.
 func (s *Store) epochs() map[int]int64 {
 	known := map[int]int64{}
 	if all := s.all.Load(); all != nil {
@@ -130,8 +130,8 @@ func (l *looked) add(one schema) {
 	}
 }
 
-// ledgersOn lists the schemas on a server that are ledgers of this queue. Those of a standby are
-// asleep. An undivided queue counts once it has its tables.
+// ledgersOn lists the schemas on a server that are ledgers of this queue. Those on a standby are asleep. The schema of
+// a plain queue counts once it has tables.
 func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
@@ -161,8 +161,8 @@ func (s *Store) ledgersOn(ctx context.Context, at *server) (all []schema, err er
 	return all, err
 }
 
-// problem says why a ledger cannot be used, after a look at all servers. It is nil if the ledger
-// is on one server. If it is on two, it is unknown which one is right.
+// problem returns why a ledger cannot be used, after a look at all servers, or nil if it is open on exactly one server.
+// If it is open on two, it is unknown which one is right.
 func (l *looked) problem(no int) error {
 	on := l.on[no]
 	if len(on) == 1 {
@@ -201,8 +201,8 @@ func (l *looked) problem(no int) error {
 	return errors.New("it is on none of the servers: name its server, too")
 }
 
-// find looks for the ledgers and notes where they are. It leaves out new ones that do not have their tables yet, unless
-// this process makes them. The error is store.ErrSchemaMissing if there are none.
+// find looks for the ledgers and records their locations. It ignores new ledgers without tables, unless this process
+// creates them. The error is store.ErrSchemaMissing if there are no ledgers.
 func (s *Store) find(ctx context.Context) (*looked, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +213,7 @@ func (s *Store) find(ctx context.Context) (*looked, error) {
 func (s *Store) findNow(ctx context.Context) (*looked, error) {
 	number := s.begun.Add(1)
 	seen, err := s.look(ctx)
-	if int(s.divide.Load()) < seen.of { // another process makes the new ones
+	if int(s.divide.Load()) < seen.of { // another process creates the new ledgers
 		seen.ripen()
 	}
 	if err == nil && ctx.Err() == nil {
@@ -255,7 +255,7 @@ func (s *Store) findNow(ctx context.Context) (*looked, error) {
 	return &seen, nil
 }
 
-// place tells a ledger where it is, unless it knows already.
+// place sets the location of a ledger, unless it is known already.
 func (s *Store) place(ctx context.Context, l *ledger, seen *looked) error {
 	on := seen.on[l.no]
 	at, _ := l.whereabouts()
@@ -275,17 +275,17 @@ func (s *Store) place(ctx context.Context, l *ledger, seen *looked) error {
 	return nil
 }
 
-// errUnseen says that there may be ledgers that this process does not know.
+// errUnseen means that there may be ledgers that this process does not know.
 var errUnseen = fmt.Errorf("%w: there may be ledgers that were not asked", store.ErrUnavailable)
 
-// unseen is what the last look for ledgers may have missed.
+// unseen is what the last look may have missed.
 type unseen struct {
 	silent []string // servers that did not answer
 	unripe string   // as in looked
 }
 
-// notUnseen fails if the last look may have missed ledgers that have tasks. A server that did not answer may have some
-// that this process does not know, because the number of ledgers is known only from their names.
+// notUnseen fails if the last look may have missed ledgers that have tasks. The number of ledgers is known only from
+// the names of their schemas, so a server that did not answer may have ledgers that this process does not know.
 func (s *Store) notUnseen() error {
 	if last := s.unseen.Load(); last != nil && len(last.silent) > 0 {
 		return fmt.Errorf("%w: these servers do not answer: %s", errUnseen, strings.Join(last.silent, ", "))
@@ -293,7 +293,7 @@ func (s *Store) notUnseen() error {
 	return s.notUnripe()
 }
 
-// notUnripe fails if the last look left out ledgers that may have tasks.
+// notUnripe fails if the last look ignored new ledgers that may have tasks.
 func (s *Store) notUnripe() error {
 	if last := s.unseen.Load(); last != nil && last.unripe != "" {
 		return fmt.Errorf("%w: %s", errUnseen, last.unripe)
@@ -301,8 +301,8 @@ func (s *Store) notUnripe() error {
 	return nil
 }
 
-// notUnmet fails if there may be ledgers that have never been asked: a server has never answered a look, or some are
-// left out. What this process counts in all ledgers may be too little then.
+// notUnmet fails if there may be ledgers that have never been asked: a server has never answered a look, or new ledgers
+// are ignored. Sums over all ledgers may be too small then.
 func (s *Store) notUnmet() error {
 	for _, at := range s.servers() {
 		if !at.answered.Load() {
@@ -312,8 +312,8 @@ func (s *Store) notUnmet() error {
 	return s.notUnripe()
 }
 
-// complete fails unless all are all ledgers that there are now. What no ledger has does not exist only if it is nil
-// after they were asked. Callers that wait for s.mu share one look.
+// complete fails unless all is the complete list of ledgers now. A task that no ledger in it has is gone only if
+// complete, called after the search, returns nil. Concurrent callers share one look.
 func (s *Store) complete(ctx context.Context, all []*ledger) error {
 	if err := s.notUnseen(); err != nil {
 		return err
@@ -321,10 +321,10 @@ func (s *Store) complete(ctx context.Context, all []*ledger) error {
 	asked := s.begun.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.notUnseen(); err != nil { // so says a look meanwhile
+	if err := s.notUnseen(); err != nil { // a look meanwhile may have missed some
 		return err
 	}
-	if s.ended <= asked { // no look that began since has succeeded
+	if s.ended <= asked { // no later look has succeeded
 		if _, err := s.findNow(ctx); err != nil {
 			return err
 		}
@@ -338,7 +338,7 @@ func (s *Store) complete(ctx context.Context, all []*ledger) error {
 	return nil
 }
 
-// keys is over how many ledgers keys are divided.
+// keys returns the number of ledgers that keys are divided among.
 func (s *Store) keys() int { return int(s.divided.Load()) }
 
 // watch looks for ledgers at intervals.
@@ -351,7 +351,7 @@ func (s *Store) watch() {
 			if s.net != nil {
 				_ = s.net.meet(s.life, s)
 			}
-			_, _ = s.find(s.life) // Check reports the errors
+			_, _ = s.find(s.life) // Check reports errors
 		}
 	}
 }

@@ -7,20 +7,21 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// mark notes which ledger tasks were claimed from, as its number plus one, in the bits of store.Task.Piece that the
-// engine does not use.
+// mark stores the number of the ledger that tasks were claimed from, plus one, in those bits of store.Task.Piece that
+// the engine does not use.
 func mark(tasks []store.Task, no int) {
 	for i := range tasks {
 		tasks[i].Piece |= int32(no+1) << postgres.PieceBits
 	}
 }
 
-// placeOfOutcome returns the ledger in which an attempt ends, or false if this process does not know it.
+// placeOfOutcome returns the ledger that has an attempt, or false if this process does not know it.
 func (s *Store) placeOfOutcome(o *store.Outcome) (no int, known bool) {
 	if no = int(o.Task.Piece>>postgres.PieceBits) - 1; no >= 0 {
 		return no, true
@@ -28,8 +29,7 @@ func (s *Store) placeOfOutcome(o *store.Outcome) (no int, known bool) {
 	return s.leases.place(o.Task.Lease)
 }
 
-// Finish implements store.Leaser. If some outcomes were written, a store.HeldError names those
-// of ledgers that are away.
+// Finish implements store.Leaser. If only some outcomes were written, a store.HeldError names the others.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -55,20 +55,53 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 	return f.end(lost, unknown, err)
 }
 
-// finished tells other ledgers that attempts have ended, and delivers the letters that came
-// with them. The leader does what fails here.
+const (
+	mostFollowUps  = 64               // limit of concurrent follow-ups
+	followUpWithin = 15 * time.Second // timeout of a follow-up
+)
+
+// finished tells other ledgers which attempts have ended, and delivers the letters that came with the outcomes. It
+// waits only briefly for this follow-up, but does not cancel it, because that would close connections to servers that
+// are only slow. The leader does what fails or is left out here.
 func (s *Store) finished(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID,
 ) {
-	within, cancel := context.WithTimeout(ctx, suspectAfter)
-	defer cancel()
-	for no, mail := range sent {
-		if len(mail) > 0 {
-			_, _ = s.sendAll(within, all, all[no], slices.Collect(maps.Values(mail)))
-		}
+	posted := slices.ContainsFunc(sent, func(mail map[store.ID]store.ID) bool { return len(mail) > 0 })
+	if !posted && !s.far.known.Load() {
+		return
 	}
-	if s.far.known.Load() {
-		s.tell(within, all, idsOf(outcomes))
+	ids := idsOf(outcomes)
+	if !posted && len(s.far.wanted(ids)) == 0 {
+		return
+	}
+	select {
+	case s.followUps <- struct{}{}:
+	default:
+		return
+	}
+	over := make(chan struct{})
+	started := s.start(func() {
+		defer close(over)
+		defer func() { <-s.followUps }()
+		within, cancel := context.WithTimeout(s.life, followUpWithin)
+		defer cancel()
+		for no, mail := range sent {
+			if len(mail) > 0 {
+				_, _ = s.sendAll(within, all, all[no], slices.Collect(maps.Values(mail)))
+			}
+		}
+		s.tell(within, all, ids)
+	})
+	if !started {
+		<-s.followUps
+		return
+	}
+	wait := time.NewTimer(suspectAfter)
+	defer wait.Stop()
+	select {
+	case <-over:
+	case <-wait.C:
+	case <-ctx.Done():
 	}
 }
 
@@ -78,8 +111,8 @@ func finishAt(ctx context.Context, l *ledger, outcomes []store.Outcome) ([]store
 	})
 }
 
-// partsOf splits outcomes by ledger. Unknown are those whose ledger this process does not know. Some wait, because
-// their tasks or needs could not be placed. Sent gets the letters that come with the outcomes of each ledger.
+// partsOf splits outcomes by ledger. unknown are outcomes whose ledger this process does not know. Outcomes in wait
+// have tasks or needs that could not be placed. sent receives the letters that come with the outcomes of each ledger.
 func (s *Store) partsOf(
 	ctx context.Context, all []*ledger, outcomes []store.Outcome, sent []map[store.ID]store.ID, parents sight,
 ) (parts [][]store.Outcome, unknown []store.Outcome, wait waiting) {
@@ -109,13 +142,13 @@ func (s *Store) partsOf(
 	return parts, unknown, wait
 }
 
-// waiting are outcomes that could not be written to any ledger yet, and why.
+// waiting lists the outcomes that could not be written yet, and the reason.
 type waiting struct {
 	tasks []store.ID
 	err   error
 }
 
-// inOne returns the ledger of all outcomes, if it is the same and no outcome brings or needs other tasks.
+// inOne returns the ledger of all outcomes, if there is only one and no outcome brings or needs other tasks.
 func (s *Store) inOne(outcomes []store.Outcome) (no int, is bool) {
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -128,8 +161,8 @@ func (s *Store) inOne(outcomes []store.Outcome) (no int, is bool) {
 	return no, len(outcomes) > 0
 }
 
-// besideOutcome finds out where a task is whose outcome brings other tasks, or lets it wait for
-// some. It puts tasks that have to live elsewhere into letters, and adds those to sent.
+// besideOutcome finds the ledger of an outcome that brings other tasks or makes its task wait for some. It replaces
+// tasks that belong elsewhere by letters, and adds these to sent.
 func (s *Store) besideOutcome(
 	ctx context.Context, all []*ledger, o *store.Outcome, no int, known bool, sent []map[store.ID]store.ID,
 	parents sight,
@@ -167,8 +200,8 @@ func (s *Store) besideOutcome(
 	return no, known, nil
 }
 
-// finishAnywhere offers each outcome to the ledger that its task's id names, and then to all
-// others. An outcome that no ledger accepts is lost, if all have answered.
+// finishAnywhere offers each outcome first to the ledger that its task's id points to, and then to all others. An
+// outcome is lost if all ledgers have answered and none accepted it.
 func finishAnywhere(
 	all []*ledger, outcomes []store.Outcome, finish func(l *ledger, part []store.Outcome) ([]store.ID, error),
 ) (lost []store.ID, err error) {
@@ -181,7 +214,7 @@ func finishAnywhere(
 	}
 	slices.SortFunc(ids, compareIDs)
 	ids = slices.Compact(ids)
-	left := map[store.ID]int{} // how many outcomes of each task are not accepted
+	left := map[store.ID]int{} // number of outcomes not accepted, by task
 	for id, list := range by {
 		left[id] = len(list)
 	}
@@ -200,7 +233,7 @@ func finishAnywhere(
 			times[id]++
 		}
 		for _, id := range ids {
-			if times[id] < len(by[id]) { // it is here
+			if times[id] < len(by[id]) { // the task is in this ledger
 				left[id] = times[id]
 			}
 		}
@@ -214,7 +247,7 @@ func finishAnywhere(
 	return lost, err
 }
 
-// finishing is a Finish after each ledger has written its part or failed.
+// finishing holds the answers of the ledgers to a Finish.
 type finishing struct {
 	parts [][]store.Outcome
 	lost  [][]store.ID
@@ -222,7 +255,7 @@ type finishing struct {
 	wait  waiting
 }
 
-// end combines the answers. lost and err are those of the outcomes whose ledger was unknown.
+// end combines the answers. lost and err are the result for outcomes whose ledger was unknown.
 func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]store.ID, error) {
 	waits := f.wait.tasks
 	written := len(unknown) > 0 && (err == nil || len(lost) < len(unknown))
@@ -239,7 +272,7 @@ func (f *finishing) end(lost []store.ID, unknown []store.Outcome, err error) ([]
 		}
 	}
 	failed := errors.Join(append(f.errs, f.wait.err, err)...)
-	if err != nil { // a ledger that was not asked, or is not known, may have them
+	if err != nil { // a ledger that did not answer may have them
 		waits, lost = append(waits, lost...), nil
 	}
 	if failed != nil && !written {

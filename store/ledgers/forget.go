@@ -11,22 +11,21 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// forgettable reports whether finished tasks may be deleted: not while a ledger that may not
-// have heard of their ends is away.
+// forgettable reports whether finished tasks may be deleted: no ledger is away that may not know their ends.
 func (f *far) forgettable(ledgers int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.began && f.silent&(1<<ledgers-1) == 0
 }
 
-// If tasks are kept for at least keptLong, a look that read all needs is good for lookOld: every
-// task that is due for deletion had ended long before that look.
+// If tasks are kept for at least keptLong, the result of a look that read all needs is valid for lookOld: every task
+// that is due for deletion had ended long before that look.
 const (
 	keptLong = time.Hour
 	lookOld  = time.Minute
 )
 
-// shortest is the shortest time for which finished tasks are kept before they are deleted.
+// shortest returns the shortest time for which finished tasks are kept.
 func shortest(keep store.Retention) time.Duration {
 	least := time.Duration(math.MaxInt64)
 	for _, one := range append(slices.Collect(maps.Values(keep.Queues)), keep) {
@@ -39,11 +38,11 @@ func shortest(keep store.Retention) time.Duration {
 	return least
 }
 
-// mayForget reports whether finished tasks may be deleted: each ledger has heard of the ends of
-// all tasks that it needs, and no letter in doubt waits for a look at what a ledger has stored.
+// mayForget reports whether finished tasks may be deleted: each ledger knows the ends of all tasks that it needs, and
+// no letter in doubt has to be resolved.
 func (s *Store) mayForget(ctx context.Context, all []*ledger, keep store.Retention) (bool, error) {
 	if s.notUnseen() != nil {
-		return false, nil // ledgers that this process does not know may need them
+		return false, nil // unknown ledgers may need them
 	}
 	if len(all) == 1 {
 		return true, nil
@@ -59,14 +58,15 @@ func (s *Store) mayForget(ctx context.Context, all []*ledger, keep store.Retenti
 	return ready, err
 }
 
-// lookedAll reports whether a look that began after since found that all of so many ledgers had heard of every end.
+// lookedAll reports whether a look that began after since found that all ledgers knew every end. The number of ledgers
+// must still be the same.
 func (f *far) lookedAll(since time.Time, ledgers int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.looks.of == ledgers && f.looks.began.After(since)
 }
 
-// keepLook notes such a look.
+// keepLook records such a look.
 func (f *far) keepLook(began time.Time, ledgers int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *far) keepLook(began time.Time, ledgers int) {
 // haveHeard is mayForget for all tasks that have ended by now. whole reports whether every ledger answered.
 func (s *Store) haveHeard(ctx context.Context, all []*ledger) (ready, whole bool, err error) {
 	var after pages
-	var read bits // the ledgers whose needs have been read to the end once
+	var read bits // ledgers whose needs have been read completely
 	for whole = true; ; {
 		_, doubts, err := s.lookAfter(ctx, all, &after)
 		whole = whole && err == nil

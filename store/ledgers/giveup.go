@@ -13,23 +13,30 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Loss is a ledger that is given up. Nobody can say what was in it.
+// Loss describes a ledger that is given up. What was stored in it is unknown.
 type Loss struct {
 	No      int
 	Schema  string
-	Server  string // where the ledger begins anew, empty
-	Missing int    // tasks that ledgers which stay need and that are found nowhere: from now on they count as deleted
-	Letters int    // tasks in letters for the ledger: they are not lost, but delivered to the new one
+	Server  string // where the new ledger is created
+	Missing int    // tasks found nowhere that remaining ledgers need; they count as deleted from then on
+	Letters int    // tasks in letters to the ledger; the new one gets them
 }
 
-// GiveUp replaces ledgers whose servers are gone for good by empty ones, on a server that is named as for Open, or else
-// on the one with the fewest ledgers. If an old server comes back, its ledger is an old copy, which nobody uses. All
-// servers have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only says what would be lost.
-// If it is cut off, the same call continues it, without the ledgers that it has begun anew.
+// GiveUp replaces ledgers whose servers are lost for good by empty ones. on names the server for these, as in Open; if
+// it is empty, the server with the fewest ledgers is used. If a lost server comes back, its ledger is an old copy,
+// which nobody uses. All servers have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only
+// reports what would be lost. After an interruption, repeat the call without the ledgers that are done.
 func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int) (lost []Loss, err error) {
+	if !dry {
+		unlock, err := s.lockServers(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("give up: %w", err)
+		}
+		defer unlock()
+	}
 	seen, err := s.look(ctx)
 	if err == nil && seen.err != nil {
-		err = fmt.Errorf("all servers have to answer: take those that are gone for good out of the URL: %w", seen.err)
+		err = notGone(seen.err)
 	}
 	for _, no := range numbers {
 		if err != nil {
@@ -43,7 +50,7 @@ func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int)
 		err = s.current(ctx, &seen, numbers)
 	}
 	var missing int
-	var sent map[int]int // tasks in letters, by ledger
+	var sent map[int]int // number of tasks in letters, by ledger
 	if err == nil {
 		missing, sent, err = s.lostWith(ctx, numbers)
 	}
@@ -63,8 +70,40 @@ func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int)
 	return lost, err
 }
 
-// beginAnew makes a ledger again, and returns its schema and the name of its server. If dry is set, it only says where
-// that would be.
+// notGone returns the error for a server that does not answer but may come back.
+func notGone(err error) error {
+	return fmt.Errorf("all servers have to answer: take those that are gone for good out of the URL: %w", err)
+}
+
+// lockServers excludes other commands that change where ledgers are. It locks every server, because two commands could
+// create a ledger on different ones.
+func (s *Store) lockServers(ctx context.Context) (unlock func(), err error) {
+	var locked []*pgx.Conn
+	unlock = func() {
+		for _, c := range locked {
+			_ = c.Close(context.WithoutCancel(ctx))
+		}
+	}
+	for _, at := range s.servers() {
+		c, err := at.connect(ctx)
+		if err != nil {
+			unlock()
+			return nil, notGone(fmt.Errorf("%s: %w", at.name, err))
+		}
+		locked = append(locked, c)
+		if _, err = c.Exec(ctx, "begin"); err == nil {
+			err = at.lock(ctx, c)
+		}
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+	}
+	return unlock, nil
+}
+
+// beginAnew creates a ledger again, and returns its schema and the name of its server. If dry is set, it only returns
+// where that would be.
 func (s *Store) beginAnew(
 	ctx context.Context, seen *looked, dry bool, on string, no int,
 ) (text, server string, err error) {
@@ -83,7 +122,7 @@ func (s *Store) beginAnew(
 			return "", "", err
 		}
 		begun = []schema{one}
-		seen.on[no] = begun // the next ledger begins elsewhere
+		seen.on[no] = begun // counts when the next server is chosen
 	}
 	one := begun[0]
 	if dry {
@@ -97,8 +136,9 @@ func (s *Store) beginAnew(
 	return one.text, one.at.name, err
 }
 
-// begin makes an empty schema. Its epoch is the time, in seconds: higher than that of the lost ledger, which is not
-// known here, because that has counted fences and openings, or was the time at which a ledger began before.
+// begin creates an empty schema. Its epoch is the current time in seconds. The epoch of the lost ledger is not known
+// here. It is lower, because it counts fences and openings, or started with the time when the ledger was given up
+// before.
 func (one schema) begin(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, one.at.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "create schema "+one.text)
@@ -109,7 +149,8 @@ func (one schema) begin(ctx context.Context) error {
 	})
 }
 
-// current fails unless the ledgers that stay can be used, and have the tables of this program, as the new ones will.
+// current fails unless the ledgers that stay are usable and have the tables of this program version, as the new ones
+// will.
 func (s *Store) current(ctx context.Context, seen *looked, gone []int) error {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -135,7 +176,7 @@ func (s *Store) current(ctx context.Context, seen *looked, gone []int) error {
 	return err
 }
 
-// isGone fails unless a ledger is on no server, or only in a schema without tables, because a GiveUp was cut off.
+// isGone fails unless a ledger is on no server, or has only a schema without tables because a GiveUp was cut off.
 func (l *looked) isGone(no int) error {
 	if err := l.number(no); err != nil {
 		return err
@@ -153,7 +194,7 @@ func (l *looked) isGone(no int) error {
 	return nil
 }
 
-// nameOf returns the name of a ledger. The ledgers of one step of growth have the same number of ledgers in theirs.
+// nameOf returns the name of a ledger. The names of all ledgers that were added in one step contain the same total.
 func (l *looked) nameOf(no int) name {
 	if no < l.keys {
 		return name{no, l.keys, l.keys}
@@ -167,7 +208,7 @@ func (l *looked) nameOf(no int) name {
 	return n
 }
 
-// roomiest returns the server with the fewest ledgers, or the one that is named.
+// roomiest returns the server with the fewest ledgers, or the named one.
 func (s *Store) roomiest(ctx context.Context, seen *looked, named string) (at *server, err error) {
 	all, err := s.primaries(ctx)
 	if err != nil {
@@ -188,14 +229,14 @@ func (s *Store) roomiest(ctx context.Context, seen *looked, named string) (at *s
 	return slices.MinFunc(all, func(a, b *server) int { return count[a] - count[b] }), nil
 }
 
-// lostWith counts tasks that ledgers which stay need and that are found nowhere, and tasks in their letters for each
-// ledger that is gone.
+// lostWith counts the tasks that remaining ledgers need and that are found nowhere, and the tasks in their letters to
+// each lost ledger.
 func (s *Store) lostWith(ctx context.Context, gone []int) (missing int, sent map[int]int, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
-	sealed, needed := map[store.ID]bool{}, map[store.ID]bool{} // tasks in letters, and tasks that others need
+	sealed, needed := map[store.ID]bool{}, map[store.ID]bool{} // tasks in letters, and needed tasks
 	sent = map[int]int{}
 	for _, l := range all {
 		if slices.Contains(gone, l.no) {
@@ -229,11 +270,11 @@ func (s *Store) lostWith(ctx context.Context, gone []int) (missing int, sent map
 			ids = append(ids, id)
 		}
 	}
-	found, _ := s.whereAre(ctx, all, ids) // ledgers that are lost do not answer
+	found, _ := s.whereAre(ctx, all, ids) // fails because lost ledgers do not answer
 	return len(ids) - len(found), sent, nil
 }
 
-// postedIn reads the letters in a ledger, a page at a time.
+// postedIn reads the letters in a ledger.
 func (s *Store) postedIn(ctx context.Context, from *ledger, of int) (all []posted, err error) {
 	ids, err := lettersIn(ctx, from)
 	if err != nil {
@@ -257,7 +298,7 @@ func (s *Store) postedIn(ctx context.Context, from *ledger, of int) (all []poste
 	return all, nil
 }
 
-// needsIn returns the unfinished tasks of other ledgers that tasks of a ledger need.
+// needsIn returns the unfinished tasks of other ledgers that a ledger's tasks need.
 func needsIn(ctx context.Context, l *ledger) (ids []store.ID, err error) {
 	var after store.ID
 	for {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tuskqueue/tusk/store"
@@ -144,6 +145,30 @@ func TestAGiveUpThatWasCutOffIsFinished(t *testing.T) {
 			_, err := s.Enqueue(context.Background(), []store.NewTask{keyedInto(s, no, nil)})
 			return err == nil
 		})
+	}
+}
+
+// Two commands give up a ledger at the same time, each on another server. Only one of them makes it.
+func TestALedgerIsGivenUpOnce(t *testing.T) {
+	all, dsns := servers(t, 3)
+	if err := divide(3, dsns...); err != nil { // one ledger on each
+		t.Fatal(err)
+	}
+	if err := all[2].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, 2)
+	var both sync.WaitGroup
+	for i := range errs {
+		s := open(t, dsns[:2]...)
+		both.Go(func() { _, errs[i] = s.GiveUp(context.Background(), false, s.ServerName(i), 2) })
+	}
+	both.Wait()
+	if (errs[0] == nil) == (errs[1] == nil) {
+		t.Errorf("%v, %v: want one error", errs[0], errs[1])
+	}
+	if got, want := places(t, open(t, dsns[:2]...)), "tusk_0_of_3 open, tusk_1_of_3 open, tusk_2_of_3 open"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 

@@ -29,8 +29,8 @@ func (s *Store) Witnesses() bool {
 	return true
 }
 
-// Examine implements store.Examiner. It adds up what can be added up, and takes the worst of
-// everything else. The clock, the version and the leader are home's.
+// Examine implements store.Examiner. It adds up what can be added, and otherwise reports the worst value. The clock,
+// the version and the leader are home's.
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	parts, err := fromAll(ctx, s, query, func(ctx context.Context, e *postgres.Store) (store.Health, error) {
 		return e.Examine(ctx)
@@ -56,13 +56,12 @@ func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	return sum, nil
 }
 
-// serverOf returns the server that a ledger is on.
 func (s *Store) serverOf(no int) *server {
 	at, _ := (*s.all.Load())[no].whereabouts()
 	return at
 }
 
-// worst replaces values in sum by those in h that are worse.
+// worst replaces the values of sum that are better than those of h.
 func worst(sum, h *store.Health) {
 	sum.Pooled = sum.Pooled || h.Pooled
 	if h.OpenFor > sum.OpenFor {
@@ -87,7 +86,7 @@ func (s *Store) Connections() (sum store.Connections) {
 	return sum
 }
 
-// Roles implements store.Granter, ledger by ledger.
+// Roles implements store.Granter.
 func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -108,7 +107,7 @@ func (s *Store) Roles(ctx context.Context, prefix string, apply bool) ([]string,
 	return statements, nil
 }
 
-// Measure implements store.Meter. It takes what a server counts for all its ledgers once.
+// Measure implements store.Meter. It counts the figures of a server once, not for each of its ledgers.
 func (s *Store) Measure(ctx context.Context) (sum store.Measures, err error) {
 	parts, err := fromAll(ctx, s, query, func(ctx context.Context, e *postgres.Store) (store.Measures, error) {
 		return e.Measure(ctx)

@@ -13,8 +13,7 @@ import (
 
 var _ store.Historian = (*Store)(nil)
 
-// A cursor consists of the cursors of all ledgers, in order. A ledger that was added later begins
-// at its start.
+// A cursor consists of the cursors of all ledgers, in order. Ledgers that were added later start at the beginning.
 const (
 	cursorBreak = ","
 	cursorStart = "0"
@@ -36,7 +35,7 @@ func (s *Store) Follow(ctx context.Context, on bool) (string, error) {
 	return strings.Join(cursors, cursorBreak), err
 }
 
-// Ended implements store.Historian. It reports the ends in a ledger that is away once it is back.
+// Ended implements store.Historian. It reports the ends in a ledger that is away once the ledger is back.
 func (s *Store) Ended(ctx context.Context, cursor string, limit int) (store.Ends, error) {
 	told := store.Ends{Missed: -1}
 	all, err := s.ledgers(ctx)

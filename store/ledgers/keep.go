@@ -10,9 +10,9 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Lead implements store.Keeper. Home elects, and the others adopt the term, so that a term
-// is one number everywhere and fences each chore where it writes. While home is away, its disk is
-// full, or it is a copy that was not rebased, the leader keeps its term, and nobody else is elected.
+// Lead implements store.Keeper. Home elects the leader and the other ledgers adopt the term. So a term is one number
+// everywhere, and each chore is fenced in the ledger that it writes to. While home is away, its disk is full, or it is
+// a copy that was not rebased, the leader keeps its term and nobody else is elected.
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (store.Leadership, 
 	return l, nil
 }
 
-// isHomeless reports whether home cannot elect, for a reason that leaves the other ledgers as they are.
+// isHomeless reports whether home cannot elect a leader, for a reason that does not affect the other ledgers.
 func isHomeless(err error) bool {
 	return errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrFull) || errors.Is(err, store.ErrMoved)
 }
@@ -53,9 +53,9 @@ func leadAt(ctx context.Context, l *ledger, c store.Candidate) (store.Leadership
 	})
 }
 
-// leadAbove handles a term from home when another ledger knows a higher one. Either the term is
-// over by now, or home lost terms in a failover and continues above the highest. Home decides,
-// so that no two processes have the same term.
+// leadAbove handles a term from home that is lower than one that another ledger knows. Either the term has ended
+// meanwhile, or home lost terms in a failover and has to continue above the highest one. Home decides, so that no two
+// processes get the same term.
 func (s *Store) leadAbove(
 	ctx context.Context, home *ledger, others []*ledger, c store.Candidate, highest int64,
 ) (store.Leadership, error) {
@@ -74,8 +74,8 @@ func (s *Store) leadAbove(
 	return store.Leadership{Term: c.Term, Now: l.Now}, nil
 }
 
-// adopt has ledgers adopt a term, or give it up. It returns the highest term that prevents
-// this, 0 if none does. Ledgers that are away adopt the term when they are back.
+// adopt makes ledgers adopt a term, or give it up. It returns the highest term that prevents this, or 0. Ledgers that
+// are away adopt the term when they are back.
 func (s *Store) adopt(ctx context.Context, all []*ledger, c store.Candidate) (highest int64, err error) {
 	answers, errs := s.adoptions(ctx, all, c)
 	for i, a := range answers {
@@ -95,7 +95,6 @@ func (s *Store) adoptions(ctx context.Context, all []*ledger, c store.Candidate)
 	})
 }
 
-// leadAway keeps a term while home is away.
 func (s *Store) leadAway(
 	ctx context.Context, others []*ledger, c store.Candidate, why error,
 ) (store.Leadership, error) {
@@ -103,7 +102,7 @@ func (s *Store) leadAway(
 	var l store.Leadership
 	for i, a := range answers {
 		if errs[i] == nil && !a.Held && c.TTL > 0 {
-			return store.Leadership{Now: a.Now}, nil // somebody else was elected
+			return store.Leadership{Now: a.Now}, nil // another process was elected
 		}
 		if errs[i] == nil {
 			l = store.Leadership{Term: c.Term, Now: a.Now}
@@ -118,8 +117,8 @@ func (s *Store) leadAway(
 	return l, nil
 }
 
-// chore does something in one ledger after the other, each with what is left of a limit. A ledger that is away or full
-// does not hold up the others. Ledgers that are away are no error while others answer.
+// chore runs do for one ledger after the other, with the rest of the limit. A ledger that is away or full does not hold
+// up the others. Ledgers that are away cause no error while others answer.
 func (s *Store) chore(
 	ctx context.Context, limit int, do func(ctx context.Context, l *ledger, limit int) (done int, err error),
 ) error {
@@ -152,8 +151,8 @@ func (s *Store) chore(
 	return away
 }
 
-// Admit implements store.Keeper. Before it, ledgers hear of the tasks that they need in other
-// ledgers, and again if tasks were cancelled that others may need.
+// Admit implements store.Keeper. It first tells ledgers the states of the tasks that they need in other ledgers, and
+// does so again if it has cancelled tasks that others may need.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -181,7 +180,6 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (store.Admitte
 	return sum, err
 }
 
-// admit has one ledger after the other admit.
 func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitted, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -215,7 +213,7 @@ func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitte
 		return did.Count, nil
 	})
 	if err == nil && sum.Count >= limit && limit > 0 {
-		sum.Next = 0 // ledgers that were not asked may have more
+		sum.Next = 0 // the remaining ledgers may have more
 	}
 	return sum, err
 }
@@ -231,13 +229,13 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		return len(got), err
 	})
 	if err != nil && (len(tasks) == 0 || ctx.Err() != nil || !store.IsForAll(err)) {
-		return nil, err // otherwise the error is returned when the other ledgers have no more
+		return nil, err // otherwise a later call returns the error
 	}
 	return tasks, nil
 }
 
-// Prune implements store.Keeper. It deletes nothing before every ledger has heard of the ends
-// of the tasks that it needs in other ledgers.
+// Prune implements store.Keeper. It deletes nothing until every ledger knows the ends of the tasks that it needs in
+// other ledgers.
 func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, limit int) (deleted int, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {

@@ -12,25 +12,25 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// leases remember which ledgers know the workers of this process, and from which ledgers each
-// token has tasks. They are a hint, except for two things. A beat does not name a token in a
-// ledger whose answer to its claim was lost, so that the ledger gives back what it leased. And
-// a worker does not claim from a ledger that its last beat did not reach.
+// leases records which ledgers know the workers of this process, and which ledgers each token has tasks from. It is
+// only a hint, with two exceptions. A beat does not name a token in a ledger whose answer to its claim was lost, so
+// that the ledger takes back what it leased. And a worker does not claim from a ledger that its last beat did not
+// reach.
 type leases struct {
 	mu      sync.Mutex
 	of      map[store.Token]*lease
-	strange map[store.ID]bits // ledgers that the last beat of a worker did not reach
+	strange map[store.ID]bits // ledgers that a worker's last beat did not reach
 	last    map[store.ID]sent // the last beat of each worker
 	visits  map[visit]time.Time
 }
 
-// sent is a beat, and when it was answered.
+// sent is a beat and the time of its answer.
 type sent struct {
 	store.Beat
 	at time.Time
 }
 
-// visit is a ledger that is to hear of a worker. Until its time in leases.visits, it is not told again.
+// visit identifies a ledger that has to learn about a worker. It is not repeated before its time in leases.visits.
 type visit struct {
 	worker store.ID
 	no     int
@@ -39,8 +39,8 @@ type visit struct {
 // lease is what is known about a token.
 type lease struct {
 	worker     store.ID
-	held, lost bits // ledgers that answered with tasks, and those whose answer was lost
-	absent     int  // how many beats have not named it since
+	held, lost bits // ledgers that returned tasks, and ledgers whose answer was lost
+	absent     int  // number of beats in a row that did not name it
 }
 
 // bits is a set of ledgers.
@@ -48,7 +48,7 @@ type bits uint64
 
 func (b bits) has(no int) bool { return b>>no&1 != 0 }
 
-// mostLeases is how many tokens are remembered, for workers that do not count their beats.
+// mostLeases limits the remembered tokens. Workers that do not number their beats never drop any.
 const mostLeases = 1 << 16
 
 func (a *leases) lease(worker store.ID, token store.Token) *lease {
@@ -78,7 +78,7 @@ func (a *leases) lose(worker store.ID, token store.Token, no int) {
 	a.lease(worker, token).lost |= 1 << no
 }
 
-// place returns the ledger that a token has tasks from, if it is only one.
+// place returns the ledger that a token has tasks from, if it is known and the only one.
 func (a *leases) place(token store.Token) (no int, known bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -99,7 +99,7 @@ func (a *leases) unmet(worker store.ID, no int) bool {
 	return a.strange[worker].has(no)
 }
 
-// met notes the ledgers that a beat did not reach.
+// met records which ledgers a beat did not reach.
 func (a *leases) met(b *store.Beat, missed bits) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,7 +129,7 @@ func (a *leases) met(b *store.Beat, missed bits) {
 	}
 }
 
-// forget drops what is known about a dead worker.
+// forget removes a dead worker.
 func (a *leases) forget(worker store.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,7 +138,7 @@ func (a *leases) forget(worker store.ID) {
 	maps.DeleteFunc(a.of, func(_ store.Token, l *lease) bool { return l.worker == worker })
 }
 
-// noted returns the tasks of notes that surely belong to a ledger.
+// noted returns the tasks of notes that certainly belong to a ledger.
 func (a *leases) noted(notes []store.Note, no int) (tasks []store.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,8 +150,8 @@ func (a *leases) noted(notes []store.Note, no int) (tasks []store.ID) {
 	return tasks
 }
 
-// beat returns the part of a beat that a ledger gets: the tokens that the worker may hold
-// there, and the notes on their tasks.
+// beat returns the part of a beat for one ledger: the tokens that the worker may hold there, and the notes on their
+// tasks.
 func (a *leases) beat(b store.Beat, no int) store.Beat {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,8 +167,8 @@ func (a *leases) beat(b store.Beat, no int) store.Beat {
 	return b
 }
 
-// Extend implements store.Leaser: a worker is known to all ledgers. A beat counts if it
-// reached one of them. Ledgers of one server that get no notes are told in one trip.
+// Extend implements store.Leaser. All ledgers know the worker. A beat counts if it reached at least one of them.
+// Ledgers of one server that get no notes are told in one round trip.
 func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -185,6 +185,9 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		if told[i] {
 			return
 		}
+		if b.TTL <= 0 {
+			l.awaitSettled(ctx, b.Worker.ID)
+		}
 		stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, parts[i])
 		})
@@ -195,7 +198,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	return s.beaten(&b, parts, slices.Concat(stops...), errs)
 }
 
-// tellTogether sends the parts of a beat that can be sent together, and returns which ones it sent.
+// tellTogether sends the parts of a beat that can share a round trip. It returns which parts it sent.
 func (s *Store) tellTogether(
 	ctx context.Context, all []*ledger, parts []store.Beat, stops [][]store.Stop, errs []error,
 ) (told []bool) {
@@ -215,7 +218,7 @@ func (s *Store) tellTogether(
 			if len(numbers) < 2 {
 				return
 			}
-			answers, err := ask(ctx, all[numbers[0]], func(ctx context.Context, _ *postgres.Store) ([][]store.Stop, error) {
+			answers, err := askTogether(ctx, all, numbers, func(ctx context.Context) ([][]store.Stop, error) {
 				return postgres.ExtendAll(ctx, engines, beats)
 			})
 			if errors.Is(err, postgres.ErrNotTogether) {
@@ -224,8 +227,6 @@ func (s *Store) tellTogether(
 			for i, no := range numbers {
 				if told[no], errs[no] = true, err; err == nil {
 					stops[no] = answers[i]
-				} else { // any of them may be the cause
-					all[no].suspect()
 				}
 			}
 		})
@@ -234,12 +235,12 @@ func (s *Store) tellTogether(
 	return told
 }
 
-// bury signs off a worker that one ledger has declared dead, in the ledgers that this beat
-// reached. Otherwise they would list it, and would rescue what it held only a TTL later. A
-// ledger that this does not reach finds out by itself when the TTL is over.
+// bury signs off a worker that one ledger has declared dead in the other ledgers that this beat reached. Otherwise they
+// would list the worker, and rescue its tasks only a TTL later. Ledgers that bury does not reach notice when the TTL is
+// over.
 func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []error) {
 	if b.TTL, b.Notes, b.Holds = 0, nil, nil; b.Seq > 0 {
-		b.Seq++ // they have accepted this number already
+		b.Seq++ // they have accepted the previous number already
 	}
 	inTurn(all, func(i int, l *ledger) {
 		if errs[i] == nil || errors.As(errs[i], new(*store.HeldError)) {
@@ -252,7 +253,7 @@ func (s *Store) bury(ctx context.Context, all []*ledger, b store.Beat, errs []er
 
 // beaten combines the answers to a beat.
 func (s *Store) beaten(b *store.Beat, parts []store.Beat, stops []store.Stop, errs []error) ([]store.Stop, error) {
-	missed := ^bits(0) << len(errs) // ledgers that are added later, too
+	missed := ^bits(0) << len(errs) // includes ledgers that are added later
 	var held []store.ID
 	reached := false
 	failed := errors.Join(errs...)
@@ -281,7 +282,7 @@ func (s *Store) beaten(b *store.Beat, parts []store.Beat, stops []store.Stop, er
 	return stops, nil
 }
 
-// heldError returns an error that names the tasks of a call that wait, and why.
+// heldError returns an error that names the tasks that a call could not handle yet, and the reason.
 func heldError(why error, tasks []store.ID) error {
 	return errors.Join(&store.HeldError{Tasks: tasks}, why)
 }

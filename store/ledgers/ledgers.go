@@ -1,12 +1,11 @@
-// Package ledgers is the engine for more than one PostgreSQL server: a queue that is divided into ledgers. Each
-// ledger is a complete queue of package store/postgres in its own schema, tusk_0_of_8 to tusk_7_of_8, on one server
-// or spread over several. A task stays in one ledger. Ledgers can be added later (schema.go), and can move from
-// server to server (move.go).
+// Package ledgers is the engine for queues that span several PostgreSQL servers. A queue is divided into ledgers. Each
+// ledger is a complete queue of package store/postgres in a schema of its own, such as tusk_0_of_8 to tusk_7_of_8. A
+// task stays in one ledger. Ledgers can be added later (schema.go) and moved between servers (move.go).
 //
-// The engine is a router. It decides which ledger has a task (place.go), claims from one ledger after the other
-// (claim.go), has one leader for all of them (keep.go), and combines answers (read.go, sums.go). Everything else is
-// done by store/postgres; the router has no statements of its own about tasks. No call waits for a server that is
-// unreachable (away.go).
+// The engine is a router. It decides which ledger stores a task (place.go), claims from the ledgers in turn (claim.go),
+// elects one leader for all of them (keep.go) and combines their answers (read.go, sums.go). Everything else is done by
+// store/postgres; the router has no SQL about tasks. No call waits for a server that is known to be unreachable
+// (away.go).
 package ledgers
 
 import (
@@ -25,57 +24,58 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Most is the largest number of ledgers.
+// Most is the maximum number of ledgers.
 const Most = 64
 
-// Options are settings of an engine. Zero values are defaults.
+// Options configure an engine. The zero value of a field is its default.
 type Options struct {
-	// Schema begins the names of the schemas: NAME_0_of_8 and so on.
-	// postgres.DefaultSchema when empty.
+	// Schema is the prefix of the schema names: NAME_0_of_8 and so on. The default is postgres.DefaultSchema.
 	Schema string
-	// Quiet sends no notifications: listeners find tasks when they poll.
+	// Quiet turns notifications off. Workers then find tasks by polling.
 	Quiet bool
 
 	net *citus
 }
 
-// Store is a queue in many ledgers. It is safe for use by many goroutines.
+// Store is a queue that is divided into ledgers. It is safe for concurrent use.
 type Store struct {
 	known   atomic.Pointer[[]*server]
-	left    []*server // servers that are no longer known
+	left    []*server // servers that were removed or replaced
 	o       Options
-	owned   bool // Open made the pools, so Close closes them
+	owned   bool // Close closes the pools
 	pinned  func(queue string) bool
-	divide  atomic.Int32 // how many ledgers Migrate makes
-	divided atomic.Int32 // over how many ledgers keys are divided
+	divide  atomic.Int32 // how many ledgers Migrate creates
+	divided atomic.Int32 // the number of ledgers that keys are divided among
 
-	mu     sync.Mutex   // held while ledgers are looked for
-	begun  atomic.Int64 // looks so far
-	ended  int64        // the last look that succeeded, of those; mu guards it
+	mu     sync.Mutex   // held during a look for ledgers
+	begun  atomic.Int64 // number of looks begun
+	ended  int64        // number of the last look that succeeded; guarded by mu
 	all    atomic.Pointer[[]*ledger]
 	life   context.Context
 	close  context.CancelFunc
-	probes sync.WaitGroup // what start has started
-	starts sync.Mutex     // held while something is started, and while life is ended
+	probes sync.WaitGroup // functions run by start
+	starts sync.Mutex     // orders start and the end of life
 
 	turns      turns
+	listeners  listeners
 	leases     leases
 	far        far
-	net        *citus // nil if the servers are not a cluster
-	comesApart bool   // a transaction may commit on one server before another
+	followUps  chan struct{} // has one element for each follow-up in progress (finish.go)
+	net        *citus        // nil if the servers are not a cluster
+	comesApart bool          // a transaction may commit on one server before the other
 
-	unseen   atomic.Pointer[unseen] // what the last look for ledgers may have missed
-	homeless atomic.Bool            // this process leads but could not renew its term at home
+	unseen   atomic.Pointer[unseen] // what the last look may have missed
+	homeless atomic.Bool            // this process leads, but could not renew its term at home
 }
 
 // server is a database with ledgers.
 type server struct {
 	pool      *pgxpool.Pool
-	name      string // for people, without secrets
+	name      string // for display, without secrets
 	attendant *postgres.Attendant
-	answered  atomic.Bool // it has answered a look, so this process knows the ledgers that it had then
+	answered  atomic.Bool // it has answered a look at least once
 
-	late atomic.Int32 // how many claims it owes answers that nobody waits for
+	debt debt
 
 	mu      sync.Mutex
 	running postgres.Running // as last seen
@@ -83,8 +83,8 @@ type server struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Open connects to the databases that the DSNs name and finds the ledgers in them. Each
-// is a DSN of store/postgres; the parameter tusk_schema is the same in all of them.
+// Open connects to databases and finds the ledgers in them. The DSNs are those of store/postgres. The parameter
+// tusk_schema must be the same in all of them.
 func Open(ctx context.Context, dsns ...string) (*Store, error) {
 	var pools []*pgxpool.Pool
 	var o Options
@@ -113,9 +113,9 @@ func Open(ctx context.Context, dsns ...string) (*Store, error) {
 	return s, nil
 }
 
-// New makes an engine on open pools, one for each database. The caller closes the pools. New
-// looks for ledgers in all of them; Divide and Migrate create ledgers in an empty database.
-// The error is store.ErrUnavailable when no database answers.
+// New returns an engine that uses open pools, one for each database. The caller closes the pools. New finds the
+// existing ledgers; in an empty database, Divide and Migrate create them. The error is store.ErrUnavailable if no
+// database answers.
 func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) {
 	if len(pools) == 0 {
 		return nil, errors.New("ledgers: no database is named")
@@ -123,7 +123,8 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	if o.Schema == "" {
 		o.Schema = postgres.DefaultSchema
 	}
-	s := &Store{o: o, pinned: isPinned, net: o.net, comesApart: o.net != nil}
+	s := &Store{o: o, pinned: isPinned, net: o.net, comesApart: o.net != nil,
+		followUps: make(chan struct{}, mostFollowUps)}
 	s.life, s.close = context.WithCancel(context.Background())
 	s.known.Store(new([]*server))
 	for _, pool := range pools {
@@ -137,7 +138,7 @@ func New(ctx context.Context, pools []*pgxpool.Pool, o Options) (*Store, error) 
 	return s, nil
 }
 
-// start does something in the background, which Close waits for. It reports false if the store is closed.
+// start runs a function in the background. Close waits for it. start reports false if the store is closed.
 func (s *Store) start(do func()) bool {
 	s.starts.Lock()
 	defer s.starts.Unlock()
@@ -148,7 +149,7 @@ func (s *Store) start(do func()) bool {
 	return true
 }
 
-// add makes a server known. It replaces instead, if that is known.
+// add adds a server to the known ones. If the server instead is known, it is replaced.
 func (s *Store) add(pool *pgxpool.Pool, instead *server) *server {
 	c := pool.Config().ConnConfig
 	at := &server{pool: pool, name: fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database),
@@ -164,7 +165,8 @@ func (s *Store) add(pool *pgxpool.Pool, instead *server) *server {
 	return at
 }
 
-// leave makes a server unknown, unless it has a ledger, as far as this process knows. It reports whether it did.
+// leave removes a server from the known ones, unless this process knows of a ledger on it. It reports whether the
+// server was removed.
 func (s *Store) leave(at *server) bool {
 	s.mu.Lock() // no look that includes the server is in progress
 	defer s.mu.Unlock()
@@ -179,10 +181,9 @@ func (s *Store) leave(at *server) bool {
 	return true
 }
 
-// servers returns the known servers.
 func (s *Store) servers() []*server { return *s.known.Load() }
 
-// Close closes the ledgers, and the pools if Open made them.
+// Close closes the engine, and the pools if Open made them.
 func (s *Store) Close() error {
 	s.starts.Lock()
 	s.close()
@@ -206,7 +207,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// ledgers returns all ledgers, home first. It looks for them if none has been found yet.
+// ledgers returns all ledgers, starting with home. It searches the servers if no ledger is known yet.
 func (s *Store) ledgers(ctx context.Context) ([]*ledger, error) {
 	if all := s.all.Load(); all != nil {
 		return *all, nil
@@ -217,7 +218,7 @@ func (s *Store) ledgers(ctx context.Context) ([]*ledger, error) {
 	return *s.all.Load(), nil
 }
 
-// home is the ledger that keeps records and elects the leader.
+// home returns the ledger that stores records and elects the leader.
 func (s *Store) home(ctx context.Context) (*ledger, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -226,7 +227,7 @@ func (s *Store) home(ctx context.Context) (*ledger, error) {
 	return all[0], nil
 }
 
-// atHome asks the first ledger.
+// atHome asks the home ledger.
 func atHome[T any](ctx context.Context, s *Store, do question[T]) (answer T, err error) {
 	l, err := s.home(ctx)
 	if err != nil {
@@ -235,7 +236,7 @@ func atHome[T any](ctx context.Context, s *Store, do question[T]) (answer T, err
 	return ask(ctx, l, do)
 }
 
-// each does something for all ledgers at once. An answer is valid if its error is nil.
+// each calls do for all ledgers concurrently. An answer is valid if its error is nil.
 func each[T any](all []*ledger, do func(no int, l *ledger) (T, error)) ([]T, []error) {
 	answers, errs := make([]T, len(all)), make([]error, len(all))
 	var done sync.WaitGroup
@@ -247,7 +248,7 @@ func each[T any](all []*ledger, do func(no int, l *ledger) (T, error)) ([]T, []e
 	return answers, errs
 }
 
-// fromAll asks all ledgers at once, by ask or query. It fails unless all answer.
+// fromAll asks all ledgers concurrently, through ask or query. It fails unless all of them answer.
 func fromAll[T any](
 	ctx context.Context, s *Store, by func(context.Context, *ledger, question[T]) (T, error), do question[T],
 ) ([]T, error) {
@@ -259,9 +260,9 @@ func fromAll[T any](
 	return answers, errors.Join(errs...)
 }
 
-// together asks the ledgers of each server in one trip. do makes the trip, with the engines of the ledgers at the
-// given places in all. If it fails, each ledger is asked alone, so do may run twice for a ledger. An answer is valid
-// if its error is nil.
+// together asks the ledgers of each server in one round trip. do makes that trip, for the engines of the ledgers at the
+// given places in all. If it fails, each ledger is asked separately, so do may run twice for a ledger. An answer is
+// valid if its error is nil.
 func together[T any](
 	ctx context.Context, s *Store, all []*ledger,
 	do func(ctx context.Context, places []int, on []*postgres.Store) ([]T, error),
@@ -276,12 +277,12 @@ func together[T any](
 		done.Go(func() {
 			within, cancel := atFirst(ctx)
 			defer cancel()
-			parts, err := do(within, places, engines)
+			parts, err := askTogether(within, all, places, func(ctx context.Context) ([]T, error) {
+				return do(ctx, places, engines)
+			})
 			for i, place := range places {
 				if err == nil {
 					answers[place], told[place] = parts[i], true
-				} else if !errors.Is(err, postgres.ErrNotTogether) && ctx.Err() == nil { // any of them may be the cause
-					all[place].suspect()
 				}
 			}
 		})
@@ -302,21 +303,43 @@ func together[T any](
 	return answers, errs
 }
 
-// atFirst limits the trip for all ledgers of a server. It leaves half of the time for asking each ledger alone.
+// askTogether makes one round trip for ledgers of the same server. If it takes long or fails, any of them may be the
+// cause, so all of them are probed.
+func askTogether[T any](
+	ctx context.Context, all []*ledger, places []int, trip func(ctx context.Context) ([]T, error),
+) ([]T, error) {
+	suspect := func() {
+		for _, place := range places {
+			all[place].suspect()
+		}
+	}
+	slow := time.AfterFunc(suspectAfter, suspect)
+	defer slow.Stop()
+	answers, err := ask(ctx, all[places[0]], func(ctx context.Context, _ *postgres.Store) ([]T, error) {
+		return trip(ctx)
+	})
+	if err != nil && !errors.Is(err, postgres.ErrNotTogether) {
+		suspect()
+	}
+	return answers, err
+}
+
+// atFirst limits the round trip for all ledgers of a server, so that a locked ledger does not hold up the others for
+// long. It leaves at least half of the time for asking each ledger separately.
 func atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
-	long := suspectAfter
+	long := probeWithin
 	if end, ok := ctx.Deadline(); ok {
 		long = min(long, time.Until(end)/2)
 	}
 	return context.WithTimeout(ctx, long)
 }
 
-// beatsAtOnce is how many ledgers of one server a beat asks at once.
+// beatsAtOnce is how many ledgers of one server a beat asks concurrently.
 const beatsAtOnce = 2
 
-// inTurn does something for all ledgers: on all servers at once, but for few ledgers of each at a time. It is for
-// work that every process repeats, which should use few connections, because each connection plans the statements
-// of each ledger.
+// inTurn calls do for all ledgers, concurrently for each server, but for only a few ledgers of a server at a time. Use
+// it for work that every process repeats: each connection plans the statements of each ledger anew, so such work should
+// use few connections.
 func inTurn(all []*ledger, do func(i int, l *ledger)) {
 	var done sync.WaitGroup
 	turns := map[*server]chan struct{}{}
@@ -336,10 +359,9 @@ func inTurn(all []*ledger, do func(i int, l *ledger)) {
 	done.Wait()
 }
 
-// isPinned reports whether the plain tasks of a queue live in one ledger.
+// isPinned reports whether the plain tasks of a queue are all stored in one ledger.
 func isPinned(queue string) bool { return strings.HasSuffix(queue, PinnedSuffix) }
 
-// PinnedSuffix ends the names of queues whose tasks live in one ledger, so that their order
-// is exact. It does not apply to tasks with a key or of a workflow, nor to tasks that were
-// moved to the queue.
+// PinnedSuffix is the suffix of queues whose tasks are all stored in one ledger, so that their order is exact. Tasks
+// that have a key, belong to a workflow or were moved to the queue may be in other ledgers.
 const PinnedSuffix = ".pinned"

@@ -15,13 +15,12 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// An outcome or a record may create a task with a key that has to live in another ledger. Then
-// a letter is stored in its place, in the same transaction: a task that nobody claims, whose
-// args hold the real task. Once the letter is stored, its task is delivered where it belongs,
-// and the letter is deleted. The ledger that stores a letter's task remembers it for a week, so
-// it stores it once.
+// An outcome or a record may create a task with a key that belongs in another ledger. Then a letter is stored instead,
+// in the same transaction: a task that nobody claims, whose args contain the real task. Afterwards, the task is
+// delivered to its ledger and the letter is deleted. The receiving ledger remembers the task for a week, so it stores
+// it only once.
 
-// letters is the queue of letters. They wait forever.
+// letters is the queue of letters, which are never due.
 const letters = "tusk.letters"
 
 const never = 100 * 365 * 24 * time.Hour
@@ -29,13 +28,13 @@ const never = 100 * 365 * 24 * time.Hour
 // letter is the content of a letter.
 type letter struct {
 	Tasks []store.NewTask
-	Back  []store.Task `json:",omitempty"` // finished tasks that go back into the ledger To
+	Back  []store.Task `json:",omitempty"` // finished tasks that are restored into the ledger To
 	To    int          `json:",omitempty"`
-	From  int          `json:",omitempty"` // 1 + the ledger that may have stored Tasks already; 0 if none may have
-	By    uint32       `json:",omitempty"` // the process of that ledger's server that was to store them; 0 if unknown
+	From  int          `json:",omitempty"` // 1 + the ledger that may have stored Tasks already, or 0
+	By    uint32       `json:",omitempty"` // the server process that was to store them, or 0 if unknown
 }
 
-// carrier returns the task that carries a letter. Letters of one call sort like their tasks.
+// carrier returns the task that carries a letter. Its id sorts like that of the letter's first task.
 func (l letter) carrier() (store.NewTask, error) {
 	body, err := json.Marshal(l)
 	if err != nil {
@@ -51,7 +50,7 @@ func (l letter) carrier() (store.NewTask, error) {
 	return store.NewTask{ID: id, Kind: "tusk.letter", Queue: letters, Args: body, Delay: never}, nil
 }
 
-// opened holds letters and the tasks in them, in the order in which the tasks were made.
+// opened is a set of letters. Their tasks are in the order of their ids.
 type opened struct {
 	ids     []store.ID
 	tasks   []store.NewTask
@@ -59,7 +58,7 @@ type opened struct {
 	back    []back
 }
 
-// back is a letter of finished tasks.
+// back is a letter with finished tasks.
 type back struct {
 	id store.ID
 	letter
@@ -68,11 +67,11 @@ type back struct {
 // doubted is a letter whose tasks may be stored already.
 type doubted struct {
 	id store.ID
-	at time.Time // when the letter was written
+	at time.Time // when the letter was stored
 	letter
 }
 
-// read returns the letter that a task carries.
+// read parses the letter that a task carries.
 func read(mail *store.Task) (l letter, err error) {
 	if err := json.Unmarshal(mail.Args, &l); err != nil {
 		return l, fmt.Errorf("letter %v cannot be read, so what is in it is not known: %w", mail.ID, err)
@@ -80,7 +79,6 @@ func read(mail *store.Task) (l letter, err error) {
 	return l, nil
 }
 
-// add adds a letter.
 func (o *opened) add(mail *store.Task, l letter) {
 	id := mail.ID
 	if l.From > 0 {
@@ -97,8 +95,8 @@ func (o *opened) add(mail *store.Task, l letter) {
 	}
 }
 
-// sendAll delivers letters that were just stored in a ledger, if they are still there, and
-// returns the results of enqueueing their tasks.
+// sendAll delivers letters that were just stored in a ledger, unless they are gone already. It returns the results of
+// enqueueing their tasks.
 func (s *Store) sendAll(
 	ctx context.Context, all []*ledger, from *ledger, ids []store.ID,
 ) (map[store.ID]store.Enqueued, error) {
@@ -129,8 +127,8 @@ func (s *Store) sendAll(
 	return answer, err
 }
 
-// send delivers letters, and deletes those that it could deliver. Waiting are the tasks in these and in other letters.
-// If one letter may block the others, they are sent in parts.
+// send delivers letters and deletes those that were delivered. waiting are the tasks in these and in other letters. If
+// one letter may block others, they are sent in parts.
 func (s *Store) send(
 	ctx context.Context, all []*ledger, from *ledger, o opened, waiting *undelivered,
 ) (map[store.ID]store.Enqueued, error) {
@@ -138,8 +136,8 @@ func (s *Store) send(
 	return answer, s.sendParts(ctx, all, from, o, waiting, answer)
 }
 
-// partsOfLetters is how many parts letters are split into. Each part with a letter that is held costs a tenth of a
-// second.
+// partsOfLetters is the number of parts that letters are split into. Each part that contains a held letter costs a
+// tenth of a second.
 const partsOfLetters = 8
 
 func (s *Store) sendParts(
@@ -174,7 +172,7 @@ func (o *opened) without(delivered map[store.ID]store.Enqueued) (left opened) {
 	return left
 }
 
-// ready returns the letters whose tasks need not wait for another letter.
+// ready returns the letters whose tasks need not wait for other letters.
 func (o *opened) ready(waiting *undelivered) (some opened) {
 	own := map[store.ID]bool{}
 	for i := range o.tasks {
@@ -186,8 +184,8 @@ func (o *opened) ready(waiting *undelivered) (some opened) {
 	return some
 }
 
-// sendTogether sends letters in one call. It adds the results of the delivered tasks to the answer. apart reports
-// whether the rest may be deliverable in smaller parts.
+// sendTogether sends letters in one call. It adds the results of delivered tasks to answer. apart reports whether the
+// rest might be deliverable in smaller parts.
 func (s *Store) sendTogether(
 	ctx context.Context, all []*ledger, from *ledger, o opened, answer map[store.ID]store.Enqueued,
 ) (apart bool, err error) {
@@ -218,7 +216,7 @@ func (s *Store) sendTogether(
 		}
 	}
 	apart = held.Load() || failed != nil && places.rounds() > 1
-	if held.Load() { // the parts report other errors; a letter that is held waits for the next look
+	if held.Load() { // the parts report other errors; held letters wait for the next look
 		failed = nil
 	}
 	return apart, errors.Join(failed, throwAway(ctx, from, gone))
@@ -235,8 +233,7 @@ func throwAway(ctx context.Context, from *ledger, ids []store.ID) (failed error)
 	return failed
 }
 
-// wrapUp replaces tasks that must not live in ledger no by letters. It returns the letters' ids
-// by task.
+// wrapUp replaces tasks that do not belong in ledger no by letters. It returns the ids of the letters by task.
 func (s *Store) wrapUp(of int, no int, tasks []store.NewTask) ([]store.NewTask, map[store.ID]store.ID, error) {
 	var sent map[store.ID]store.ID
 	for i := range tasks {
@@ -256,8 +253,8 @@ func (s *Store) wrapUp(of int, no int, tasks []store.NewTask) ([]store.NewTask, 
 	return tasks, sent, nil
 }
 
-// heardBefore returns what a ledger has to hear before it stores tasks with needs, or lets a task
-// wait for needs: the states of needed tasks in other ledgers or in letters.
+// heardBefore returns what a ledger has to be told before it stores tasks with needs, or makes a task wait for needs:
+// the states of needed tasks in other ledgers or in letters.
 func heardBefore(
 	ctx context.Context, all []*ledger, no int, tasks []store.NewTask, needs []store.Need, sent map[store.ID]store.ID,
 	parents sight,

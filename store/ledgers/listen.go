@@ -3,6 +3,7 @@ package ledgers
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -11,11 +12,39 @@ import (
 
 var _ store.Notifier = (*Store)(nil)
 
-// listenAgain is the pause after a listener fails, and between looks at where ledgers are.
+// listenAgain is the pause after a listener fails, and the interval between checks for moved ledgers.
 const listenAgain = time.Second
 
-// Listen implements store.Notifier, with one connection to each server for all ledgers there.
-// A connection is replaced if it fails, and if ledgers have come or gone.
+// listeners holds the callbacks of the calls of Listen in progress.
+type listeners struct {
+	mu  sync.Mutex
+	all map[*func(store.Hint)]bool
+}
+
+func (s *listeners) add(wake *func(store.Hint)) (remove func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*func(store.Hint)]bool{}
+	}
+	s.all[wake] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.all, wake)
+	}
+}
+
+func (s *listeners) wake(h store.Hint) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for wake := range s.all {
+		(*wake)(h)
+	}
+}
+
+// Listen implements store.Notifier. It uses one connection per server for all ledgers there, and reconnects when the
+// connection fails or ledgers come or go.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	if _, err := s.ledgers(ctx); err != nil {
 		return err
@@ -30,11 +59,12 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 		case <-ctx.Done():
 		}
 	}
+	defer s.listeners.add(&wake)()
 	listens := map[*server]bool{}
 	again := time.NewTicker(listenAgain)
 	defer again.Stop()
 	for {
-		for _, at := range s.servers() { // a cluster gets new nodes, and nodes get new addresses
+		for _, at := range s.servers() { // a cluster may get new nodes or addresses
 			if !listens[at] {
 				listens[at] = true
 				go s.listenAt(ctx, at, hear)
@@ -50,7 +80,7 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	}
 }
 
-// listenAt listens to the ledgers on a server, as they come and go, while the server is known.
+// listenAt listens to the ledgers of a server while the server is known.
 func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h store.Hint)) {
 	known := func() bool { return slices.Contains(s.servers(), at) }
 	for ctx.Err() == nil && known() {
@@ -59,7 +89,7 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			if len(engines) == 0 { // until some come: the server is away, or a standby
+			if len(engines) == 0 { // the server is away, or a standby: wait for ledgers
 				<-within.Done()
 				return
 			}
@@ -68,6 +98,9 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 				s.turns.listen(numbers[i], true)
 				wake(numbers[i], h)
 			})
+			if within.Err() == nil {
+				s.doubtAll(at)
+			}
 		}()
 		for within.Err() == nil {
 			select {
@@ -91,7 +124,17 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 	}
 }
 
-// presentAt returns the ledgers that are on a server and not away: their indexes in all, and their engines.
+// doubtAll probes the ledgers of a server after its listener has failed. When a server is killed, that is the first sign:
+// idle backends end at once, but busy ones may go on to store tasks, which nobody would claim.
+func (s *Store) doubtAll(at *server) {
+	for _, l := range *s.all.Load() {
+		if on, _ := l.whereabouts(); on == at {
+			l.doubt()
+		}
+	}
+}
+
+// presentAt returns the ledgers of a server that are not away: their indexes in all, and their engines.
 func presentAt(all []*ledger, at *server) (places []int, engines []*postgres.Store) {
 	for i, l := range all {
 		engine, _, err := l.present()

@@ -12,9 +12,9 @@ import (
 
 var _ store.Looker = (*Store)(nil)
 
-// Look implements store.Looker, with one trip to each server. It takes the records and the leader from
-// home. The next claim begins with the ledgers that have tasks. If a server fails, its ledgers count as
-// having tasks of all queues. Ledgers that are away count as having none.
+// Look implements store.Looker, with one round trip to each server. Records and the leader are home's. The next claim
+// begins with the ledgers that have tasks. If a server fails, its ledgers count as having tasks of all queues; ledgers
+// that are away count as having none.
 func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (seen store.Sight, err error) {
 	if len(queues) == 0 {
 		return atHome(ctx, s, func(ctx context.Context, e *postgres.Store) (store.Sight, error) {
@@ -60,7 +60,6 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 	return seen, nil
 }
 
-// look is the result of a look at the ledgers of a server.
 type look struct {
 	numbers []int
 	sights  []store.Sight

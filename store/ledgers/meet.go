@@ -9,19 +9,19 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A ledger has no tasks for a worker that it does not know. If the last beat of a worker did not reach a ledger, the
-// first claim there repeats that beat, so the worker need not wait for its next one. The repetition is as good as the
-// beat itself: it has its number, so the ledger refuses it if a later beat came first; and the worker has claimed
-// nothing there since, so the ledger takes no lease for one that the worker does not know of.
+// A ledger leases nothing to a worker that it does not know. If the last beat of a worker did not reach a ledger, the
+// first claim there repeats it, so that the worker need not wait for its next beat. The repetition has the number of
+// the original. So the ledger refuses it if a later beat came first. And because the worker has not claimed there
+// since, the ledger takes no lease for a stray.
 
 const (
 	meetWait   = 100 * time.Millisecond // how long a claim waits for the ledger to answer
-	meetWithin = 5 * time.Second        // the limit for the answer
-	meetAgain  = 500 * time.Millisecond // the pause between two tries
+	meetWithin = 5 * time.Second        // timeout of a repeated beat
+	meetAgain  = 500 * time.Millisecond // pause between two tries
 )
 
-// meets reports whether a worker may claim from a ledger. If the last beat did not reach the ledger, it repeats that
-// beat.
+// meets reports whether a worker may claim from a ledger. If the worker's last beat did not reach the ledger, meets
+// repeats it.
 func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 	if !s.leases.unmet(worker, l.no) {
 		return true
@@ -40,10 +40,10 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 		_, err := ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, s.leases.beat(beat, l.no))
 		})
-		// An error that it is late says that the ledger has seen this beat already, or a later one.
+		// ErrLate: the ledger has already seen this beat or a later one.
 		met := err == nil || errors.Is(err, store.ErrLate)
 		if lives := s.leases.visited(visit{worker, l.no}, beat.Seq, met); !lives && err == nil {
-			// It has signed off meanwhile, and the ledger has learnt of it only now.
+			// The worker has signed off meanwhile, before the ledger learned about it.
 			beat.TTL, beat.Holds, beat.Seq = 0, nil, beat.Seq+1
 			_, _ = ask(within, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 				return e.Extend(ctx, beat)
@@ -66,12 +66,12 @@ func (s *Store) meets(ctx context.Context, l *ledger, worker store.ID) bool {
 	return false
 }
 
-// visit returns the last beat of a worker, if it is time to repeat it to a ledger.
+// visit returns the last beat of a worker if it should be repeated to a ledger now.
 func (a *leases) visit(to visit) (beat store.Beat, due bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	last, now := a.last[to.worker], time.Now()
-	// The worker gives up its identity if no beat is answered for two thirds of the TTL.
+	// The worker takes a new identity if no beat is answered for two thirds of the TTL.
 	if last.at.IsZero() || now.Sub(last.at) > last.TTL/2 || now.Before(a.visits[to]) {
 		return beat, false
 	}
@@ -82,8 +82,8 @@ func (a *leases) visit(to visit) (beat store.Beat, due bool) {
 	return last.Beat, true
 }
 
-// visited notes whether a ledger has heard of a worker by a beat. If a later beat was answered meanwhile, that decides.
-// It reports whether the worker still lives.
+// visited records whether a ledger has accepted the repeated beat. A later beat that was answered meanwhile takes
+// precedence. visited reports whether the worker is still alive.
 func (a *leases) visited(to visit, seq int64, met bool) (lives bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,14 +102,14 @@ func (a *leases) visited(to visit, seq int64, met bool) (lives bool) {
 	return true
 }
 
-// remember keeps the last beat of a worker. The caller holds the lock.
+// remember stores the last beat of a worker. The caller holds the lock.
 func (a *leases) remember(b *store.Beat) {
 	if b.TTL <= 0 {
 		delete(a.last, b.Worker.ID)
 		return
 	}
 	if a.last == nil {
-		a.last = map[store.ID]sent{} // of the workers of this process that live
+		a.last = map[store.ID]sent{} // of live workers of this process
 	}
 	last := sent{*b, time.Now()}
 	last.Notes = nil
@@ -119,8 +119,7 @@ func (a *leases) remember(b *store.Beat) {
 	a.last[b.Worker.ID] = last
 }
 
-// forgetDead forgets workers that did not sign off and have not beaten for their time to live. The caller holds the
-// lock.
+// forgetDead removes workers whose TTL is over and that did not sign off. The caller holds the lock.
 func (a *leases) forgetDead(now time.Time) {
 	for worker, last := range a.last {
 		if now.Sub(last.at) > last.TTL {

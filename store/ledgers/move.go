@@ -12,29 +12,28 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Moved is the result of a move of ledgers.
+// Moved is the result of a move.
 type Moved struct {
 	Numbers []int
 	To      string
-	How     string        // promoted, copied, or opened if only that was left to do
-	Stood   time.Duration // how long a ledger could not be used, at most
-	Note    string        // what is left to do by hand, if anything
+	How     string        // promoted, copied, or opened if nothing else was left to do
+	Stood   time.Duration // longest time that a ledger was unusable
+	Note    string        // what to do by hand, if anything
 }
 
 const (
 	replayWithin = 30 * time.Second // for a standby to replay what was written before a fence
-	cutWithin    = 10 * time.Second // for a standby to stop following
+	cutWithin    = 10 * time.Second // for a standby to stop replicating
 	backWithin   = time.Minute      // to undo a promotion that failed
 	replayAgain  = 5 * time.Millisecond
-	mostDriven   = 50_000_000 // how many transaction ids of a server a copy uses up at most
+	mostDriven   = 50_000_000 // maximum number of transaction ids that a copy uses up
 )
 
-// Move moves ledgers to another server of the URL. If that is a standby of the server that has
-// all of them, it is promoted, and nothing is copied: the ledgers cannot be used for a second or
-// two, whatever their size. Ledgers that stay on the old server can be used meanwhile. Their
-// copies on the new server have a lower epoch and are fenced, so nobody uses them. To any other
-// server, Move copies ledgers with pg_dump, one after the other. Leases stay valid in either case. If a move was cut
-// off, the same call continues it.
+// Move moves ledgers to another server of the URL. If that is a standby of the server that has all of them, it is
+// promoted and nothing is copied: the ledgers are unusable for a second or two, whatever their size. Ledgers that stay
+// on the old server remain usable, and their copies on the new server are fenced with a lower epoch, so nobody uses
+// them. To any other server, Move copies ledgers with pg_dump, one after the other. Leases stay valid in both cases.
+// After an interruption, the same call continues the move.
 func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, err error) {
 	seen, err := s.look(ctx)
 	if err == nil {
@@ -80,8 +79,8 @@ func (s *Store) Move(ctx context.Context, to string, numbers ...int) (m Moved, e
 	return m, nil
 }
 
-// toMove returns the schema of a ledger that is to move to a server. If a move was cut off, it is fenced, maybe on the
-// target already. If it is open on the target, nothing is left to do.
+// toMove returns the schema of a ledger that should move to a server. After an interrupted move, it is fenced, maybe
+// already on the target. If it is open on the target, nothing is left to do.
 func (l *looked) toMove(no int, target *server) (one schema, err error) {
 	if err := l.number(no); err != nil {
 		return one, err
@@ -99,7 +98,8 @@ func (l *looked) toMove(no int, target *server) (one schema, err error) {
 	return one, l.problem(no)
 }
 
-// hasFences reports whether a standby has replayed the fences of ledgers, and so everything that was written before.
+// hasFences reports whether a standby has replayed the fences of ledgers, and so everything that was written before
+// them.
 func (l *looked) hasFences(all []schema, target *server) bool {
 	return !slices.ContainsFunc(all, func(one schema) bool {
 		return !one.fenced || !slices.ContainsFunc(l.asleep, func(copied schema) bool {
@@ -108,8 +108,8 @@ func (l *looked) hasFences(all []schema, target *server) bool {
 	})
 }
 
-// promote moves ledgers to a standby of their server. If that was cut off before, and the standby does not follow any
-// more, it has everything already.
+// promote moves ledgers to a standby of their server. If an earlier call was cut off and the standby no longer follows,
+// it has everything already.
 func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target *server, m *Moved) error {
 	source := todo[0].at
 	numbers := make([]int, len(todo))
@@ -129,7 +129,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 	began := time.Now()
 	var fenced []schema
 	rejoin := func(context.Context) error { return nil }
-	// The standby is not promoted: it follows again, if it can, and the ledgers are opened where they were.
+	// The promotion has failed: let the standby follow again if possible, and open the ledgers where they were.
 	back := func(err error) error {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
 		defer cancel()
@@ -165,7 +165,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 	if err := cutOff(ctx, target); err != nil {
 		return back(err)
 	}
-	// The standby gets nothing more. The higher epoch marks the ledgers that stay as newer than its copies.
+	// The standby receives nothing from here on. The higher epoch marks the ledgers that stay as newer than its copies.
 	for no := range seen.of {
 		if on := seen.on[no]; len(on) == 1 && on[0].at == source && !slices.Contains(numbers, no) {
 			if err := on[0].mark(ctx, seen.nextEpoch(no)); err != nil {
@@ -179,13 +179,13 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 		err = errors.New("pg_promote() waited for a minute: see the server's log")
 	}
 	if err != nil {
-		// It may still be promoted later. If it followed until then, it would have the ledgers open, too.
+		// It may still be promoted later. If it followed until then, it would have the ledgers open as well.
 		rejoin = func(context.Context) error { return nil }
 		return back(fmt.Errorf("%s was not promoted in time, and follows %s no more, because it may be promoted "+
 			"later: restart it, which ends that, and if it is a standby still, run there %s; select pg_reload_conf(): %w",
 			target.name, source.name, hidden(undo), err))
 	}
-	there, err := s.ledgersOn(ctx, target) // some may have been added since the move began
+	there, err := s.ledgersOn(ctx, target) // ledgers may have been added during the move
 	if err == nil {
 		err = fenceCopies(ctx, slices.DeleteFunc(there, func(one schema) bool {
 			return one.fenced || one.keys != seen.keys || slices.Contains(numbers, one.no)
@@ -199,9 +199,8 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 	return err
 }
 
-// fenceCopies fences copies of ledgers on a promoted standby that have not moved there. Nobody uses them, so there is
-// nothing to wait for. If the old server were lost before they are dropped, a process that starts then would take them
-// for the ledgers.
+// fenceCopies fences copies of ledgers on a promoted standby that have not moved there. Nobody uses them, so it need
+// not wait for transactions. Without the fence, a process that starts after the old server is lost would use them.
 func fenceCopies(ctx context.Context, copies []schema) (failed error) {
 	for _, one := range copies {
 		err := one.change(ctx, func(tx pgx.Tx) error { return one.rename(ctx, tx, one.text+fencedEnd, one.epoch) })
@@ -212,7 +211,7 @@ func fenceCopies(ctx context.Context, copies []schema) (failed error) {
 	return failed
 }
 
-// standsBy fails unless a server is a standby of another one, which can do without it.
+// standsBy fails unless target is a standby of source, and source can do without it.
 func standsBy(ctx context.Context, source, target *server) error {
 	var from, to int64
 	err := source.pool.QueryRow(ctx, "select system_identifier from pg_control_system()").Scan(&from)
@@ -259,11 +258,11 @@ func spares(ctx context.Context, source, target *server) error {
 	return err
 }
 
-// hasAll waits until a standby has replayed everything that a server has written by now.
+// hasAll waits until a standby has replayed everything that a server has written so far.
 func hasAll(ctx context.Context, source, target *server, within time.Duration) error {
 	var upto string
 	err := pgx.BeginFunc(ctx, source.pool, func(tx pgx.Tx) error {
-		// The log since the last commit may stay in memory, and is not sent to standbys, until the next commit.
+		// The log since the last commit may stay in memory, unsent, until the next commit.
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = local"); err != nil {
 			return err
 		}
@@ -294,10 +293,10 @@ func hasAll(ctx context.Context, source, target *server, within time.Duration) e
 	}
 }
 
-// undoCut returns the statement that undoes a cutOff, so that the standby follows again.
+// undoCut returns the statement that undoes cutOff, so that the standby follows again.
 func undoCut(ctx context.Context, target *server) (string, error) {
 	var conninfo string
-	var altered bool // by alter system, as pg_basebackup -R does, too
+	var altered bool // by alter system, as pg_basebackup -R does
 	err := target.pool.QueryRow(ctx, `
 		select setting, coalesce(sourcefile, '') like '%postgresql.auto.conf' from pg_settings
 		where name = 'primary_conninfo'`).Scan(&conninfo, &altered)
@@ -311,13 +310,13 @@ func undoCut(ctx context.Context, target *server) (string, error) {
 	return "alter system reset primary_conninfo", nil
 }
 
-// The password in a connection string that is quoted in a statement, and in one that is a URL.
+// Passwords in a connection string that is quoted in a statement, and in a URL.
 var (
 	wordInText = regexp.MustCompile(`(?i)(password\s*=\s*)(?:''(?:\\''|\\.|[^'\\])*''|(?:\\.|''|[^\s'\\])+)`)
 	wordInURL  = regexp.MustCompile(`(://[^:/@\s]*:)\S*@`)
 )
 
-// hidden returns a statement without the password in it.
+// hidden returns a statement with its password removed.
 func hidden(statement string) string {
 	return wordInURL.ReplaceAllString(wordInText.ReplaceAllString(statement, "${1}…"), "${1}…@")
 }
@@ -349,7 +348,7 @@ func cutOff(ctx context.Context, target *server) error {
 	}
 }
 
-// driveUp uses up transaction ids of a server until its counter is ahead of another's.
+// driveUp uses up transaction ids of the target until its counter is ahead of the source's.
 func driveUp(ctx context.Context, source, target *server) error {
 	const next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
 	var upto int64

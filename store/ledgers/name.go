@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// name is the name of a ledger's schema. These names are the only map of the ledgers:
-// tusk_3_of_8 is number 3 of 8. The name of a ledger that was added later says over how many
-// ledgers keys are divided: tusk_9_of_16_keys_8. The schema of a plain queue of store/postgres,
-// tusk, is number 0 of 1.
+// name is the name of a ledger's schema. There is no other directory of ledgers. tusk_3_of_8 is number 3 of 8 ledgers.
+// The name of a ledger that was added later also says how many ledgers keys are divided among: tusk_9_of_16_keys_8. The
+// schema of a plain queue of store/postgres, tusk, is number 0 of 1.
 type name struct {
 	no, of, keys int
 }
@@ -22,13 +21,13 @@ func (n name) in(base string) string {
 	return fmt.Sprintf("%s_%d_of_%d_keys_%d", base, n.no, n.of, n.keys)
 }
 
-// fencedEnd ends the name of the schema of a fenced ledger. Nobody may use the ledger until it
-// is opened, there or on another server.
+// fencedEnd is the suffix of the schema of a fenced ledger. Nobody may use the ledger until it is opened, there or on
+// another server.
 const fencedEnd = "_fenced"
 
 var numbers = regexp.MustCompile(`^_(0|[1-9][0-9]?)_of_([1-9][0-9]?)(?:_keys_([1-9][0-9]?))?$`)
 
-// parseName reads the name of a ledger of a queue. It returns false for any other name.
+// parseName parses the name of a ledger of a queue. It returns false for any other name.
 func parseName(base, text string) (n name, is bool) {
 	rest, ok := strings.CutPrefix(text, base)
 	if !ok {

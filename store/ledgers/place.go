@@ -12,27 +12,25 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A task lives in the ledger that
+// A task is stored in the ledger given by the first of these that applies:
 //
-//   - its key names, whatever its queue is, so that the key is in one place and the task may
-//     be moved to another queue (keys stay divided over the first ledgers; the tasks of
-//     schedules live at home, with their schedule);
-//   - its workflow names, so that the tasks that it needs are in the same ledger;
-//   - the first task that it needs lives in;
-//   - its queue names, if that is pinned;
-//   - its id names, if none of these applies.
+//   - its key, whatever its queue, so that the key is in one place and the task can be moved to another queue. Keys
+//     stay divided among the first ledgers. Keys of schedules belong to home, where the schedules are;
+//   - its workflow, so that the tasks that it needs are in the same ledger;
+//   - the first task that it needs;
+//   - its queue, if that is pinned;
+//   - its id.
 //
-// Tasks of one call that could live anywhere live together. A task that an outcome brings lives
-// with the task that ended, unless it has a key. A task's needs may live in any ledger
-// (far.go). So an id is a hint: if its task is not in the ledger that it names, all ledgers are
-// asked.
+// Tasks of one call that can be stored anywhere are stored together. A task that comes with an outcome is stored with
+// the task that ended, unless it has a key. The tasks that it needs can be in any ledger (far.go). So an id is only a
+// hint: if the task is not in the ledger that its id gives, all ledgers are asked.
 
-// byID returns the ledger that an id names. All ids of a block of 256 name the same one.
+// byID returns the ledger that an id gives. All ids in a block of 256 give the same one.
 func byID(id store.ID, of int) int {
 	return int(binary.BigEndian.Uint64(id[8:]) >> 8 % uint64(of))
 }
 
-// byText returns the ledger that a text names. It never changes for a number of ledgers.
+// byText returns the ledger that a text gives. For a given number of ledgers, it never changes.
 func byText(of int, parts ...string) int {
 	h := fnv.New64a()
 	for _, p := range parts {
@@ -43,7 +41,7 @@ func byText(of int, parts ...string) int {
 	return int((sum ^ sum>>32) % uint64(of))
 }
 
-// fixed returns the ledger in which a task has to live, or false if it may live anywhere.
+// fixed returns the ledger that a task belongs in, or false if it can be stored anywhere.
 func (s *Store) fixed(n *store.NewTask, of int) (int, bool) {
 	switch {
 	case strings.HasPrefix(n.Key, store.ScheduleKeys):
@@ -58,23 +56,23 @@ func (s *Store) fixed(n *store.NewTask, of int) (int, bool) {
 	return 0, false
 }
 
-// placed says in which ledgers the tasks of a call live.
+// placed is the result of placing the tasks of a call.
 type placed struct {
 	at   []int
-	free bool // all of them may live anywhere
+	free bool // all of them can be stored anywhere
 
-	// If tasks have needs in other ledgers: what each ledger has to hear first, and in which
-	// round each task is stored, so that the needed tasks are stored before.
+	// Only set if tasks have needs: what each ledger has to be told about tasks in others first, and the round in which
+	// each task is stored, so that needed tasks are stored before those that need them.
 	far   [][]postgres.Elsewhere
 	round []int
 }
 
-// together reports whether all tasks live in one ledger.
+// together reports whether all tasks are placed in one ledger.
 func (p *placed) together() bool {
 	return !slices.ContainsFunc(p.at, func(i int) bool { return i != p.at[0] })
 }
 
-// rounds is in how many rounds the tasks are stored.
+// rounds returns the number of rounds in which the tasks are stored.
 func (p *placed) rounds() int {
 	if len(p.round) == 0 {
 		return 1
@@ -82,7 +80,7 @@ func (p *placed) rounds() int {
 	return slices.Max(p.round) + 1
 }
 
-// part returns the tasks that a ledger stores in a round, as indexes in the call.
+// part returns the indexes of the tasks that a ledger stores in a round.
 func (p *placed) part(no, round int) (index []int) {
 	for i, at := range p.at {
 		if at == no && (len(p.round) == 0 || p.round[i] == round) {
@@ -92,16 +90,16 @@ func (p *placed) part(no, round int) (index []int) {
 	return index
 }
 
-// sight says where tasks are that others are about to need. It leaves out tasks that do not exist.
+// sight finds tasks that others are about to need. The result lacks tasks that do not exist.
 type sight func(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error)
 
-// placesOf says where the tasks of a call live.
+// placesOf places the tasks of a call.
 func (s *Store) placesOf(ctx context.Context, all []*ledger, tasks []store.NewTask) (*placed, error) {
 	return s.placesFrom(ctx, all, tasks, byID(tasks[0].ID, len(all)), nil, s.parentsOf)
 }
 
-// placesFrom is placesOf with the ledger of tasks that may live anywhere, and the ledgers in which a task may live
-// because of its needs; nil means all.
+// placesFrom is placesOf with the ledger for tasks that can be stored anywhere, and the ledgers in which a task may be
+// placed because of its needs; nil means all.
 func (s *Store) placesFrom(
 	ctx context.Context, all []*ledger, tasks []store.NewTask, anywhere int, near []int, parents sight,
 ) (*placed, error) {
@@ -132,8 +130,8 @@ func (s *Store) placesFrom(
 	return p, nil
 }
 
-// besideNeeds places tasks with the first task that they need, if nothing else fixes their
-// place, and notes needs across ledgers.
+// besideNeeds places tasks with the first task that they need, unless they are placed already, and records needs across
+// ledgers.
 func (p *placed) besideNeeds(
 	of int, tasks []store.NewTask, parents map[store.ID]spot, anywhere int, near []int,
 ) {
@@ -188,7 +186,7 @@ type spot struct {
 	state store.State
 }
 
-// whereAre says where tasks are. It leaves out tasks that it does not find. They do not exist unless it fails.
+// whereAre finds tasks. If it returns no error, the tasks missing from the result do not exist.
 func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
 	found := map[store.ID]spot{}
 	slices.SortFunc(ids, compareIDs)
@@ -208,7 +206,7 @@ func (s *Store) whereAre(ctx context.Context, all []*ledger, ids []store.ID) (ma
 	return found, err
 }
 
-// listByID lists tasks by their ids, however many.
+// listByID lists any number of tasks by their ids.
 func listByID(ctx context.Context, e *postgres.Store, f store.Filter) (tasks []store.Task, err error) {
 	for part := range slices.Chunk(f.IDs, store.MaxPage) {
 		page := f
@@ -222,8 +220,8 @@ func listByID(ctx context.Context, e *postgres.Store, f store.Filter) (tasks []s
 	return tasks, nil
 }
 
-// inStages asks for each id the ledger that it names, and then, for ids that are left, all
-// others, one after the other. It continues if a ledger fails.
+// inStages asks for each id the ledger that it gives, and then, for ids that are left, the other ledgers in turn. It
+// continues if a ledger fails.
 func inStages(all []*ledger, ids []store.ID, look func(l *ledger, ids []store.ID) (left []store.ID, err error)) error {
 	named := make([][]store.ID, len(all))
 	for _, id := range ids {
@@ -231,7 +229,7 @@ func inStages(all []*ledger, ids []store.ID, look func(l *ledger, ids []store.ID
 		named[no] = append(named[no], id)
 	}
 	var failed error
-	left := make([][]store.ID, len(all)) // by the ledger that ids name
+	left := make([][]store.ID, len(all)) // by the ledger that the ids give
 	for no, part := range named {
 		if len(part) == 0 {
 			continue

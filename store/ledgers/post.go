@@ -13,16 +13,16 @@ import (
 
 // mail is what is known about the letters of all ledgers.
 type mail struct {
-	tasks  map[store.ID]bool // the tasks in them
-	unread bool              // there may be letters with unknown contents
-	doubts bits              // ledgers that may have stored tasks in them already
+	tasks  map[store.ID]bool // tasks in letters
+	unread bool              // there may be letters with unknown content
+	doubts bits              // ledgers that may have stored tasks of letters already
 }
 
-// posted is a letter that was there at the last look.
+// posted describes a letter that existed at the last look.
 type posted struct {
-	tasks []store.ID // the tasks in it
-	keys  []keyed    // and their keys
-	to    bits       // the ledgers that it cannot be delivered without
+	tasks []store.ID // its tasks
+	keys  []keyed    // their keys
+	to    bits       // ledgers needed for its delivery
 }
 
 func (s *Store) postedOf(l *letter, of int) (p posted) {
@@ -39,9 +39,9 @@ func (s *Store) postedOf(l *letter, of int) (p posted) {
 	return p
 }
 
-// forward delivers the letters of a ledger that were there at the last look. The others are just being delivered by
-// the process that wrote them. It adds the tasks in all letters to known. It does not read a letter again that is for
-// a ledger that is away. It does not wait long for keys that users' transactions hold.
+// forward delivers the letters of a ledger that existed at the last look. Newer ones are being delivered by the
+// processes that stored them. It adds the tasks in all letters to known. Letters for ledgers that are away are not read
+// again. forward does not wait long for keys that users' transactions hold.
 func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known *mail) error {
 	ids, err := lettersIn(ctx, from)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 	}
 	var failed error
 	var pages []opened
-	var upto store.ID // the last letter in pages, if there are more
+	var upto store.ID // last letter in pages, if there are more
 	cut := false
 	for part := range slices.Chunk(ids, lettersPage) {
 		end := part[len(part)-1]
@@ -107,17 +107,16 @@ func (s *Store) forward(ctx context.Context, all []*ledger, from *ledger, known 
 }
 
 const (
-	sendWait   = time.Second     // how long a look waits for the delivery of letters
-	sendWithin = 5 * time.Minute // the limit for their delivery
+	sendWait   = time.Second     // how long a look waits for deliveries
+	sendWithin = 5 * time.Minute // timeout of a delivery
 )
 
-// One look delivers mostPages pages of lettersPage letters. Tests make both smaller.
+// A look delivers mostPages pages of lettersPage letters. Tests reduce both.
 var mostPages, lettersPage = 4, store.MaxPage
 
 // sendAside delivers letters in order. If that takes long, for example because many keys are held, it continues in the
 // background, and looks deliver no letters of the ledger meanwhile. The next look that delivers some returns its
-// errors. A look that delivers begins after upto, if that is not zero, so that letters that are held do not hold up
-// those after them.
+// errors, and starts after upto if that is not zero, so that held letters do not hold up later ones.
 func (s *Store) sendAside(
 	ctx context.Context, all []*ledger, from *ledger, pages []opened, waiting *undelivered, upto store.ID,
 ) error {
@@ -160,9 +159,9 @@ func (s *Store) sendAside(
 
 // sending is a delivery of letters in progress.
 type sending struct {
-	over chan struct{} // closed when the delivery is over
-	err  error         // valid after that
-	said atomic.Bool   // the look that began it returned err
+	over chan struct{} // closed at the end
+	err  error         // valid after the end
+	said atomic.Bool   // err has been returned by the look that started it
 }
 
 func (s *sending) isOver() bool {
@@ -174,7 +173,7 @@ func (s *sending) isOver() bool {
 	}
 }
 
-// deliverOdd delivers letters of finished tasks and of tasks that may be stored already.
+// deliverOdd delivers letters with finished tasks and letters in doubt.
 func (s *Store) deliverOdd(ctx context.Context, all []*ledger, from *ledger, old *opened, known *mail) (err error) {
 	for _, b := range old.back {
 		err = errors.Join(err, s.sendBack(ctx, all, from, b))
@@ -185,7 +184,7 @@ func (s *Store) deliverOdd(ctx context.Context, all []*ledger, from *ledger, old
 	return err
 }
 
-// lettersIn returns all letters in a ledger, oldest first.
+// lettersIn returns the ids of all letters in a ledger, oldest first.
 func lettersIn(ctx context.Context, from *ledger) (ids []store.ID, err error) {
 	f := store.Filter{Queues: []string{letters}, Limit: store.MaxPage, NoArgs: true}
 	for {
@@ -216,21 +215,22 @@ func awayOf(all []*ledger) (away bits) {
 	return away
 }
 
-// lastMail returns the letters that the last look at a ledger saw.
+// lastMail returns the letters seen by the last look at a ledger.
 func (f *far) lastMail(no int) map[store.ID]posted {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.mail[no]
 }
 
-// keepMail notes the letters that a look at a ledger saw.
+// keepMail records the letters seen by a look at a ledger.
 func (f *far) keepMail(no int, now map[store.ID]posted) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mail[no] = now
 }
 
-// afterTried returns the letters of a ledger in the order in which the next look delivers them. They come sorted.
+// afterTried returns the letters of a ledger, which are sorted by id, in the order in which the next look delivers
+// them.
 func (f *far) afterTried(no int, ids []store.ID) []store.ID {
 	f.mu.Lock()
 	upto := f.tried[no]
@@ -242,7 +242,7 @@ func (f *far) afterTried(no int, ids []store.ID) []store.ID {
 	return slices.Concat(ids[at:], ids[:at])
 }
 
-// keepTried notes the last letter of a ledger that a look delivers, if it leaves others out.
+// keepTried records the last letter of a ledger that a look delivers, if it leaves some out.
 func (f *far) keepTried(no int, upto store.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// pageOf is how many tasks a page has at most, for a filter's limit.
+// pageOf returns the maximum number of tasks on a page for a filter's limit.
 func pageOf(limit int) int {
 	if limit <= 0 {
 		limit = 100
@@ -16,8 +16,7 @@ func pageOf(limit int) int {
 	return min(limit, store.MaxPage)
 }
 
-// List implements store.Reader. It looks for tasks that are named by id first in the ledgers
-// that the ids name.
+// List implements store.Reader. It looks for tasks that are named by id first in the ledgers that the ids give.
 func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
 	if len(f.IDs) > 0 {
 		return s.listNamed(ctx, f)
@@ -33,8 +32,8 @@ func (s *Store) List(ctx context.Context, f store.Filter) ([]store.Task, error) 
 	return tasks, nil
 }
 
-// tellNeeds fills in the states of the tasks that listed tasks need, which may live in other
-// ledgers. A state that it cannot ask for stays as the task's ledger last heard it.
+// tellNeeds sets the states of the tasks that listed tasks need, which may be in other ledgers. If such a state cannot
+// be found, it remains as last known to the task's ledger.
 func (s *Store) tellNeeds(ctx context.Context, f store.Filter, tasks []store.Task) {
 	if !f.Detail || f.NoStates {
 		return
@@ -59,7 +58,7 @@ func (s *Store) tellNeeds(ctx context.Context, f store.Filter, tasks []store.Tas
 	}
 }
 
-// page returns the newest of the tasks that ledgers have listed.
+// page returns the newest of the listed tasks.
 func page(tasks []store.Task, limit int) []store.Task {
 	slices.SortFunc(tasks, func(a, b store.Task) int { return compareIDs(b.ID, a.ID) })
 	return tasks[:min(len(tasks), pageOf(limit))]
@@ -91,7 +90,7 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 		err = s.complete(ctx, all)
 	}
 	if err != nil {
-		return nil, err // a ledger that is away, or not known yet, may have the others
+		return nil, err // a ledger that did not answer, or is unknown, may have the others
 	}
 	return tasks, nil
 }
@@ -105,8 +104,7 @@ func without(ids []store.ID, found []store.Task) []store.ID {
 
 var _ store.Searcher = (*Store)(nil)
 
-// Search implements store.Searcher. It counts as having looked as far as the ledger that
-// stopped first.
+// Search implements store.Searcher. Its position is that of the ledger that stopped first.
 func (s *Store) Search(ctx context.Context, f store.Filter, budget int) ([]store.Task, store.ID, error) {
 	type answer struct {
 		tasks []store.Task

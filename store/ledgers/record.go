@@ -16,8 +16,8 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Reco
 	})
 }
 
-// PutRecord implements store.Recorder. Tasks that come with a record live at home with it,
-// except those whose key belongs elsewhere: letters are stored in their place.
+// PutRecord implements store.Recorder. Home stores the tasks that come with a record. Tasks whose keys belong in other
+// ledgers are stored as letters.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (int64, []store.Enqueued, error) {
 	all, mail, err := s.withRecords(ctx, []*store.PutRecord{&p})
 	if err != nil {
@@ -59,8 +59,7 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	return updated, err
 }
 
-// withRecords prepares the tasks that come with records for home. It returns the letters by
-// task.
+// withRecords prepares the tasks that come with records for home. It returns the tasks of the letters, by letter.
 func (s *Store) withRecords(
 	ctx context.Context, puts []*store.PutRecord,
 ) (all []*ledger, mail map[store.ID]store.ID, err error) {
@@ -90,8 +89,8 @@ func (s *Store) withRecords(
 	return all, mail, nil
 }
 
-// sent delivers the letters that were stored with a record, and replaces their results by those
-// of their tasks. If it fails, the leader delivers them.
+// sent delivers the letters that were stored with a record, and replaces their results by those of their tasks. If it
+// fails, the leader delivers them.
 func (s *Store) sent(ctx context.Context, all []*ledger, mail map[store.ID]store.ID, results []store.Enqueued) error {
 	var ids []store.ID
 	for _, r := range results {

@@ -10,8 +10,8 @@ import (
 
 var _ store.Restorer = (*Store)(nil)
 
-// Restore implements store.Restorer. Home stores the record, its own tasks, and a letter for each
-// other ledger, in one transaction. The leader delivers letters that cannot be delivered now.
+// Restore implements store.Restorer. Home stores the record, its own tasks, and a letter for each other ledger in one
+// transaction. The leader delivers letters that cannot be delivered now.
 func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Task) (int64, []store.ID, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -27,17 +27,17 @@ func (s *Store) Restore(ctx context.Context, note store.Record, tasks []store.Ta
 	return w.version, w.exist, nil
 }
 
-// written is what a restore has written at home.
+// written is the result of a restore at home.
 type written struct {
 	version int64
 	exist   []store.ID
 	mail    []back
 }
 
-// writeBack writes a restore's part at home.
+// writeBack stores a restore at home.
 //
-// Tasks that wait for a restored one may be in any ledger. All ledgers have to hear of it, since
-// it may now live in another one than before. No task waits for a completed one.
+// Tasks that wait for a restored one can be in any ledger. All ledgers are told about it, because it may be in another
+// ledger than before. No task waits for a completed one.
 func (s *Store) writeBack(
 	ctx context.Context, all []*ledger, note store.Record, tasks []store.Task,
 ) (w written, err error) {
@@ -91,7 +91,7 @@ func (s *Store) writeBack(
 	return w, err
 }
 
-// placeBack returns the ledger that a finished task goes back to.
+// placeBack returns the ledger that a finished task is restored into.
 func (s *Store) placeBack(t *store.Task, of int) int {
 	n := store.NewTask{Tenant: t.Tenant, Key: t.Key, Workflow: t.Workflow, Queue: t.Queue}
 	if at, fixed := s.fixed(&n, of); fixed {
@@ -100,7 +100,7 @@ func (s *Store) placeBack(t *store.Task, of int) int {
 	return byID(t.ID, of)
 }
 
-// sendBack delivers a letter of finished tasks, and deletes it.
+// sendBack delivers a letter with finished tasks and deletes it.
 func (s *Store) sendBack(ctx context.Context, all []*ledger, from *ledger, b back) error {
 	if b.To >= len(all) {
 		return fmt.Errorf("letter %v is for ledger %d: %w", b.id, b.To, errUnseen)

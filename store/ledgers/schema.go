@@ -15,9 +15,9 @@ var (
 	_ store.Checker  = (*Store)(nil)
 )
 
-// Divide sets how many ledgers, from 1 to Most, there are after Migrate, which creates those
-// that are missing. Their number can grow, but not shrink. Keys stay divided over the first
-// ledgers. A plain queue of store/postgres becomes the first ledger, unchanged.
+// Divide sets the number of ledgers, from 1 to Most. Migrate creates those that are missing. The number can grow, but
+// not shrink. Keys stay divided among the first ledgers. A plain queue of store/postgres becomes the first ledger,
+// unchanged.
 func (s *Store) Divide(ledgers int) error {
 	if ledgers < 1 || ledgers > Most {
 		return fmt.Errorf("ledgers: %d of them: want 1 to %d", ledgers, Most)
@@ -29,13 +29,12 @@ func (s *Store) Divide(ledgers int) error {
 	return nil
 }
 
-// errUndivided says that the number of ledgers is not set.
+// errUndivided means that the number of ledgers is not set.
 var errUndivided = fmt.Errorf("%w: there are no ledgers: say how many to make, such as tusk migrate up --ledgers 8",
 	store.ErrSchemaMissing)
 
-// Migrate implements store.Migrator. It brings all ledgers to a version, home last. Before that
-// it creates the ledgers that Divide asked for, spread over the servers. All servers have to
-// answer.
+// Migrate implements store.Migrator. It creates the ledgers that Divide asked for, spread over the servers, and then
+// migrates all ledgers, home last. All servers have to answer.
 func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migration, err error) {
 	before := s.divide.Load()
 	defer func() { s.divide.Store(before) }()
@@ -60,7 +59,7 @@ func (s *Store) Migrate(ctx context.Context, version int64) (steps []store.Migra
 	return steps, nil
 }
 
-// create makes the schemas of missing ledgers.
+// create creates the schemas of missing ledgers.
 func (s *Store) create(ctx context.Context) error {
 	if s.net != nil {
 		if err := s.net.install(ctx); err != nil {
@@ -75,7 +74,7 @@ func (s *Store) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.divide.Store(max(s.divide.Load(), int32(max(seen.of, todo.of)))) // find counts ledgers without tables now
+	s.divide.Store(max(s.divide.Load(), int32(max(seen.of, todo.of)))) // find now counts ledgers without tables
 	if todo.of > 0 {
 		err = s.makeSchemas(ctx, &seen, todo)
 	}
@@ -85,7 +84,7 @@ func (s *Store) create(ctx context.Context) error {
 	return err
 }
 
-// makeSchemas makes the schemas of a step, except for those that exist.
+// makeSchemas creates the missing schemas of a step.
 func (s *Store) makeSchemas(ctx context.Context, seen *looked, todo name) error {
 	servers, err := s.primaries(ctx)
 	if err != nil {
@@ -104,11 +103,11 @@ func (s *Store) makeSchemas(ctx context.Context, seen *looked, todo name) error 
 	return nil
 }
 
-// A queue has grown in steps, such as 0 to 7 and 8 to 15. The schemas of a step are made with the lowest number last,
-// and get tables only when all of them exist. So a step is whole if its lowest one exists or any of them has tables. Then
-// what is missing exists somewhere else, and must not be made again.
+// A queue grows in steps, such as ledgers 0 to 7 and then 8 to 15. The schemas of a step are created in descending
+// order, and get tables only when all of them exist. So a step is complete if its lowest schema exists or any of them
+// has tables. A schema that is missing then is on some other server and must not be created again.
 
-// missing returns the lowest ledger of the step to be made, so that there are so many ledgers, or nothing.
+// missing returns the lowest ledger of the step that has to be created to reach a number of ledgers, or the zero name.
 func (l *looked) missing(of int) (todo name, err error) {
 	last, whole := l.lastStep()
 	switch {
@@ -143,7 +142,7 @@ func (l *looked) missing(of int) (todo name, err error) {
 	return todo, nil
 }
 
-// away is problem for people who did not name the ledger.
+// away is problem with an error for callers that did not name the ledger.
 func (l *looked) away(no int) error {
 	if problem := l.problem(no); problem != nil {
 		return fmt.Errorf("%w: ledger %d: %w", store.ErrUnavailable, no, problem)
@@ -151,7 +150,7 @@ func (l *looked) away(no int) error {
 	return nil
 }
 
-// lastStep returns the lowest number of the last step, and whether that is whole.
+// lastStep returns the lowest number of the last step, and whether the step is complete.
 func (l *looked) lastStep() (lowest int, whole bool) {
 	for _, one := range l.every() {
 		if one.of < l.of {
@@ -169,8 +168,9 @@ func (l *looked) unmade(no int) bool {
 	return slices.ContainsFunc(l.every(), func(one schema) bool { return one.no == no && !one.made })
 }
 
-// ripen leaves out a growth until its ledgers have tables. The lowest one gets them last. If others have them, they may
-// have tasks: the process that makes the ledgers may use them, and so does one of an older version.
+// ripen removes a new step from the result of a look until all its ledgers have tables. The lowest ledger gets them
+// last. Those that have tables may have tasks, because the process that creates the ledgers, or one of an older
+// version, may use them.
 func (l *looked) ripen() {
 	lowest, whole := l.lastStep()
 	if lowest == 0 || whole && !l.unmade(lowest) {
@@ -188,7 +188,7 @@ func (l *looked) ripen() {
 	l.of = lowest
 }
 
-// has reports whether a ledger has a schema on a server that answers, open or not.
+// has reports whether a ledger has a schema, open or fenced, on a server that answered.
 func (l *looked) has(no int) bool {
 	return slices.ContainsFunc(l.every(), func(one schema) bool { return one.no == no })
 }
@@ -210,9 +210,9 @@ func (s *Store) primaries(ctx context.Context) (all []*server, err error) {
 	return all, nil
 }
 
-// Migrations implements store.Migrator. A step counts as applied once all ledgers that answer have it, also those that
-// Migrate is to create. So a process can start while a server is away. The error is store.ErrUnavailable if no ledger
-// answers.
+// Migrations implements store.Migrator. A step counts as applied once all ledgers that answer have it, including those
+// that Migrate will create. So a process can start while a server is away. The error is store.ErrUnavailable if no
+// ledger answers.
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil && !errors.Is(err, store.ErrSchemaMissing) {
@@ -227,7 +227,7 @@ func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	return stepsOf(ctx, all)
 }
 
-// stepsOf is Migrations for ledgers that exist.
+// stepsOf is Migrations for existing ledgers.
 func stepsOf(ctx context.Context, all []*ledger) ([]store.Migration, error) {
 	parts, errs := each(all, func(_ int, l *ledger) ([]store.Migration, error) {
 		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Migration, error) {
@@ -266,7 +266,7 @@ func (s *Store) stepsOfNew(ctx context.Context) ([]store.Migration, error) {
 	return steps, errors.Join(err, e.Close())
 }
 
-// split joins the errors of ledgers that are away, and the others.
+// split separates the errors of ledgers that are away from all others.
 func split(errs []error) (away, broken error) {
 	for _, err := range errs {
 		if errors.Is(err, store.ErrUnavailable) {
@@ -278,8 +278,8 @@ func split(errs []error) (away, broken error) {
 	return away, broken
 }
 
-// Check implements store.Checker. The error is store.ErrUnavailable if a ledger is on two servers or on none, and
-// nothing worse was found: processes do without that ledger. Copies that were left behind are warnings.
+// Check implements store.Checker. If a ledger is open on two servers or on none, and nothing worse is found, the error
+// is store.ErrUnavailable, because processes can work without that ledger. Leftover copies are warnings.
 func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {

@@ -9,44 +9,46 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// A server may fall silent while it is asked for tasks. After a second, the claim goes on with the ledgers of other
-// servers, and returns what they have. The call is late then. It is not cancelled, because that would cut the
-// connection of a server that is only slow. If it gets tasks in the end, they are handed back at once: the worker has
-// been told that the claim was answered, and does not know of them.
+// A server may fall silent during a claim. After a second, the claim continues with the ledgers of other servers and
+// returns their tasks. The unanswered call is then late. It is not cancelled, because that would close the connection
+// to a server that may only be slow. If it gets tasks after all, they are handed back at once, because the worker does
+// not know of them.
 //
-// From a ledger that is always slow, this process would only ever hand back. So a call may be late only if the call
-// of that ledger before it was prompt. Otherwise the claim waits for it.
+// From a server that is always slow, this process would only ever hand tasks back. So a call may become late only if
+// the ledger's previous answer was prompt. Otherwise the claim waits.
 
 const (
-	prompt     = suspectAfter / 2 // how fast a ledger has to answer so that claims need not wait for its next answer
-	lateWithin = 15 * time.Second // the limit for a late answer
+	prompt     = suspectAfter / 2 // an answer within this time allows the next one to be late
+	lateWithin = 15 * time.Second // timeout of a late call
 )
 
 // claiming is a claim in progress.
 type claiming struct {
 	s        *Store
 	r        store.ClaimRequest
-	enough   bool // it ends once it has as many tasks as were asked for
+	enough   bool // stop when the limit is reached
 	tasks    []store.Task
-	answered bool // by a ledger, maybe without tasks, or one of them does not know the worker
-	told     bool // by a ledger
+	answered bool // a ledger answered, or does not know the worker
+	told     bool // a ledger answered
 	dead     error
 	err      error
 }
 
 func (c *claiming) isOver() bool { return c.dead != nil || c.enough && len(c.tasks) >= c.r.Limit }
 
-// request is the part of a claim that one ledger is asked for.
+// request is a claim from one ledger.
 type request struct {
 	l     *ledger
 	at    *server
 	r     store.ClaimRequest
-	heard uint64 // how often this process had heard of tasks in the ledger before
+	heard uint64 // value of turns.heard before the call
 	tasks []store.Task
 	err   error
-	over  chan struct{}      // closed when tasks and err are valid
+	over  chan struct{}      // closed when tasks and err are set
 	end   context.CancelFunc // cancels the call
-	keep  func() bool        // makes the call go on after the end of the caller's context
+	keep  func() bool        // detaches the call from the caller's context
+
+	settled chan struct{} // closed when a late call's tasks have been taken or handed back
 }
 
 func (c *claiming) request(l *ledger, at *server) *request {
@@ -65,7 +67,7 @@ func (one *request) ask(ctx context.Context) {
 	one.l.prompt.Store(one.err == nil && time.Since(began) < prompt)
 }
 
-// ask asks a ledger, and waits for the answer.
+// ask claims from a ledger and waits for the answer.
 func (c *claiming) ask(ctx context.Context, l *ledger, at *server) {
 	if !c.meets(ctx, l) {
 		return
@@ -75,7 +77,7 @@ func (c *claiming) ask(ctx context.Context, l *ledger, at *server) {
 	c.take(one)
 }
 
-// askBriefly is ask that does not wait for a late answer. It returns the call if that is late, else nil.
+// askBriefly is ask that stops waiting after a second. It returns the call if it is late, and nil otherwise.
 func (c *claiming) askBriefly(ctx context.Context, l *ledger, at *server) (late *request) {
 	if !c.meets(ctx, l) {
 		return nil
@@ -101,8 +103,9 @@ func (c *claiming) askBriefly(ctx context.Context, l *ledger, at *server) (late 
 		c.take(one)
 		return nil
 	case <-wait.C:
-		at.late.Add(1)
-		for _, other := range *c.s.all.Load() { // if the server is gone, all its ledgers are away at the same time
+		one.settled = make(chan struct{})
+		at.debt.add(one)
+		for _, other := range *c.s.all.Load() { // so that all ledgers of a dead server go away together
 			if on, _ := other.whereabouts(); on == at {
 				other.suspect()
 			}
@@ -111,7 +114,7 @@ func (c *claiming) askBriefly(ctx context.Context, l *ledger, at *server) (late 
 	}
 }
 
-// meets reports whether the ledger knows the worker. If it does not, it has nothing for the worker.
+// meets reports whether the ledger knows the worker. Otherwise the ledger has no tasks for it.
 func (c *claiming) meets(ctx context.Context, l *ledger) bool {
 	met := c.s.meets(ctx, l, c.r.Worker)
 	c.answered = c.answered || !met
@@ -121,11 +124,11 @@ func (c *claiming) meets(ctx context.Context, l *ledger) bool {
 // await waits for a late call.
 func (c *claiming) await(late *request) {
 	<-late.over
-	late.at.late.Add(-1)
 	c.take(late)
+	c.s.settle(late)
 }
 
-// take notes the answer of a ledger.
+// take adds the answer of a ledger to the claim.
 func (c *claiming) take(one *request) {
 	c.s.claimed(one.l, one.r, one.heard, one.tasks, one.err)
 	switch {
@@ -143,7 +146,7 @@ func (c *claiming) take(one *request) {
 	}
 }
 
-// fits reports whether a late answer has come, and the claim has room for its tasks.
+// fits reports whether a late call has been answered and the claim has room for its tasks.
 func (c *claiming) fits(late *request) bool {
 	select {
 	case <-late.over:
@@ -153,14 +156,15 @@ func (c *claiming) fits(late *request) bool {
 	}
 }
 
-// handBack hands back what a late call gets. If that fails, the tasks come back as strays.
+// handBack hands back the tasks of a late call. If it fails, they return to the queue as strays.
 func (s *Store) handBack(late *request) {
 	s.leases.lose(late.r.Worker, late.r.Token, late.l.no)
+	late.at.debt.passOver(late.r.Queues)
 	late.keep()
 	s.start(func() {
 		defer time.AfterFunc(lateWithin, late.end).Stop()
 		<-late.over
-		late.at.late.Add(-1)
+		defer s.settle(late)
 		if late.err != nil || len(late.tasks) == 0 {
 			return
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// sums adds up rows with the same key, in the order of their first appearance.
+// sums adds up rows with the same key, in the order of their first occurrence.
 func sums[K comparable, V any](parts [][]V, key func(*V) K, add func(sum, one *V)) []V {
 	var all []V
 	at := map[K]int{}
@@ -68,8 +68,8 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) ([]store.Stat, e
 	return all, nil
 }
 
-// Errors implements store.Reader. It takes the latest thousand groups of each ledger. A group's
-// errors in a ledger where it is not among those are left out.
+// Errors implements store.Reader. It reads the latest thousand groups of each ledger. The errors of a group in a ledger
+// where it is not among these are not counted.
 func (s *Store) Errors(ctx context.Context, f store.ErrorFilter) ([]store.ErrorGroup, error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -98,7 +98,7 @@ func addErrors(sum, g *store.ErrorGroup) {
 	}
 }
 
-// Workers implements store.Reader. A worker lives if it does in one ledger.
+// Workers implements store.Reader. A worker is alive if it is alive in at least one ledger.
 func (s *Store) Workers(ctx context.Context) ([]store.Worker, error) {
 	parts, err := fromAll(ctx, s, ask, func(ctx context.Context, e *postgres.Store) ([]store.Worker, error) {
 		return e.Workers(ctx)

@@ -9,10 +9,9 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Turns implements store.Keeper. All ledgers have to answer: a turn that is held in one of
-// them counts toward the limit of all. So does one in a ledger that this process does not know,
-// which may be on a server that has not answered yet. Turns that end meanwhile make the count too large until
-// the next look. It is never too small.
+// Turns implements store.Keeper. It fails unless all ledgers answer, because a turn that is held in any of them counts
+// toward the limit. It also fails while a server has never answered, because that may have ledgers that this process
+// does not know. Turns that end during the call make the count too large until the next call. It is never too small.
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
 	all, err := s.ledgers(ctx)
 	if err == nil {
@@ -27,7 +26,7 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	}
 	parts, errs := each(all, func(no int, l *ledger) ([]store.Turns, error) {
 		if c, known := idle[no]; known && !c.Turns {
-			return nil, nil // nobody there uses turns
+			return nil, nil // it has no turns
 		}
 		return ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Turns, error) {
 			return e.Turns(ctx, term, groups, heads)
@@ -51,18 +50,18 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) ([]sto
 	return answer, nil
 }
 
-// group identifies tasks that share a limit.
+// group identifies the tasks that share a limit.
 type group struct{ queue, tenant, partition string }
 
-// line is a group in all ledgers together.
+// line is a group across all ledgers.
 type line struct {
 	group
 	held    int64
-	waiting [][]store.ID // of each ledger, in its order
+	waiting [][]store.ID // by ledger, in its order
 }
 
-// linesOf merges the groups of all ledgers. Groups with waiting tasks come first, in each
-// ledger's order; between ledgers, the group with the oldest task comes first.
+// linesOf merges the groups of all ledgers. Groups with waiting tasks come first. They keep the order of their ledger;
+// between ledgers, the group with the oldest task comes first.
 func linesOf(parts [][]store.Turns) (lines []*line) {
 	all := map[group]*line{}
 	for _, part := range parts {
@@ -111,8 +110,8 @@ func oldest(parts [][]store.Turns) int {
 	return best
 }
 
-// heads merges the first waiting tasks of all ledgers: the first of each, sorted by id, then the
-// second of each, and so on.
+// heads merges the first waiting tasks of all ledgers: the first of each, sorted by id, then the second of each, and so
+// on.
 func (l *line) heads(most int) (ids []store.ID) {
 	for k := 0; len(ids) < most; k++ {
 		var row []store.ID

@@ -16,9 +16,9 @@ import (
 
 var _ store.Transactor = (*Store)(nil)
 
-// Tx implements store.Transactor, with the types of store/postgres, for the ledgers in the
-// transaction's database, or for all ledgers of a Citus cluster. It refuses tasks that have to
-// live in another database with store.ErrUnsupported.
+// Tx implements store.Transactor, with the types of store/postgres. It covers the ledgers in the transaction's
+// database, or all ledgers of a Citus cluster. For tasks that belong in another database, methods fail with
+// store.ErrUnsupported.
 func (s *Store) Tx(tx any) (store.Tx, error) {
 	switch own := tx.(type) {
 	case pgx.Tx:
@@ -35,8 +35,8 @@ type userTx struct {
 	s      *Store
 	tx     any
 	c      caller
-	here   []int // ledgers in its database; nil until asked
-	wrote  bool  // it may have stored tasks before
+	here   []int // ledgers in its database; nil until local is called
+	wrote  bool  // it may have stored tasks
 	joined bool  // Citus commits it on all nodes together
 }
 
@@ -55,7 +55,7 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	u.wrote = u.wrote || u.s.net != nil // on another node
+	u.wrote = u.wrote || u.s.net != nil // maybe on another node
 	schemas, is := strings.Fields(names), map[*server]bool{}
 	here := []int{}
 	var away error
@@ -89,8 +89,8 @@ func (u *userTx) local(ctx context.Context) ([]*ledger, []int, error) {
 	return all, u.here, nil
 }
 
-// runs reports whether the database of a transaction is the one that has the ledger. A server is recognized by its
-// start time. The error is store.ErrUnavailable if the ledger is away.
+// runs reports whether a transaction is in the database that has the ledger. A server is recognized by its start time.
+// The error is store.ErrUnavailable if the ledger is away.
 func (l *ledger) runs(ctx context.Context, at *server, of postgres.Running) (bool, error) {
 	at.mu.Lock()
 	known := at.running
@@ -110,7 +110,8 @@ func (l *ledger) runs(ctx context.Context, at *server, of postgres.Running) (boo
 	return known.Is(of), nil
 }
 
-// at returns the engine of a ledger in the transaction, or the error elsewhere if the transaction cannot reach it.
+// at returns the engine of a ledger in the transaction. It returns the error elsewhere if the transaction cannot reach
+// the ledger.
 func (u *userTx) at(ctx context.Context, l *ledger, elsewhere error) (store.Tx, error) {
 	engine, _, err := l.present()
 	if err != nil {
@@ -151,7 +152,7 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 		anywhere = here[anywhere%len(here)]
 	}
 	near := here
-	if u.s.net != nil { // it reaches all
+	if u.s.net != nil { // it reaches all ledgers
 		near = nil
 	}
 	places, err := u.s.placesFrom(ctx, all, tasks, anywhere, near, u.parentsOf)
@@ -192,8 +193,8 @@ func (u *userTx) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.En
 	return results, nil
 }
 
-// parentsOf is Store.parentsOf in the transaction. Other connections do not see yet what it has stored, so a task that
-// is found nowhere may appear when it commits.
+// parentsOf is Store.parentsOf in the transaction. What the transaction has stored is not visible to other connections,
+// so a task that is found nowhere may appear when it commits.
 func (u *userTx) parentsOf(ctx context.Context, all []*ledger, ids []store.ID) (map[store.ID]spot, error) {
 	found, err := u.s.parentsOf(ctx, all, ids)
 	if err == nil && u.wrote && len(all) > 1 {
@@ -231,7 +232,7 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 		}
 		lost = append(lost, l...)
 	}
-	for _, l := range all { // an outcome whose ledger is unknown ends in the first ledger that accepts it
+	for _, l := range all { // outcomes whose ledger is unknown go to the first ledger that accepts them
 		if len(unknown) == 0 || u.s.net == nil && !slices.Contains(here, l.no) {
 			continue
 		}
@@ -244,7 +245,7 @@ func (u *userTx) Finish(ctx context.Context, outcomes []store.Outcome) (lost []s
 	return append(lost, idsOf(unknown)...), nil
 }
 
-// row is a row from either driver.
+// row is a row of either driver.
 type row interface{ Scan(into ...any) error }
 
 // driverCaller is a transaction of pgx.

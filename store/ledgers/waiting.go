@@ -8,14 +8,15 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// undelivered are the tasks in letters of one ledger. A task is not delivered before one that it needs, because the
-// needed one would count as deleted, nor before an older one with its key, because the key decides between the two.
+// undelivered are the tasks in letters of one ledger. A task is not delivered before one that it needs, because that
+// would count as deleted. Nor is it delivered before an older task with the same key, because the key decides which of
+// them is stored.
 type undelivered struct {
 	tasks map[store.ID]keyed
 	keys  map[keyed][]store.ID // the tasks with a key
 }
 
-// keyed is a key; zero is none.
+// keyed is the full key of a task, or zero.
 type keyed struct{ queue, tenant, key string }
 
 func keyOf(n *store.NewTask) keyed {
@@ -37,7 +38,6 @@ func (u *undelivered) add(task store.ID, key keyed) {
 	}
 }
 
-// addAll adds the tasks of a letter.
 func (u *undelivered) addAll(tasks []store.NewTask) {
 	for i := range tasks {
 		u.add(tasks[i].ID, keyOf(&tasks[i]))
@@ -60,12 +60,12 @@ func (u *undelivered) holdsUp(n *store.NewTask, own map[store.ID]bool) bool {
 	return slices.ContainsFunc(n.Needs, needed) || slices.ContainsFunc(u.keys[keyOf(n)], older)
 }
 
-// mostOlder is how many older letters are read before a letter is delivered at once. If there are more, a ledger has
-// been away for long, and those for others do not wait for them.
+// mostOlder is the maximum number of older letters that are read before a new letter is delivered. If there are more, a
+// ledger has been away for long, and letters for others do not wait for those.
 const mostOlder = 100
 
-// addOlder adds the tasks of letters that are older than some that were just stored in a ledger, if any task in these
-// has a key and there are not too many.
+// addOlder adds the tasks of letters that are older than some that were just stored in a ledger, if a task in these has
+// a key and there are not too many older ones.
 func (u *undelivered) addOlder(ctx context.Context, from *ledger, o *opened) error {
 	first := slices.IndexFunc(o.tasks, func(n store.NewTask) bool { return n.Key != "" })
 	if first < 0 || len(o.ids)+mostOlder >= store.MaxPage {
