@@ -51,8 +51,9 @@ type Store struct {
 	sweepFrom atomic.Int64 // at which lane the next sweep begins
 	forgot    atomic.Int64 // when old groups of errors were deleted last; as swept, since the handle was opened
 
-	damaged sync.Map // the errors of damaged documents that were logged
-	calm    sync.Map // by worker: the number of the last beat after which it held no strays
+	damaged sync.Map     // the errors of damaged documents that were logged lately
+	logged  atomic.Int64 // how many have been logged in all
+	calm    sync.Map     // by worker: the number of the last beat after which it held no strays
 
 	trips                      *trips
 	claims, conflicts, queries atomic.Int64

@@ -68,12 +68,19 @@ func partial(err error) bool {
 	return errors.As(err, new(*json.UnmarshalTypeError)) || errors.As(err, new(base64.CorruptInputError))
 }
 
-// passing drops the error of a damaged document, so that the caller skips the document. It logs each such error once.
+// mostLogged is how many errors of damaged documents a handle remembers.
+const mostLogged = 1000
+
+// passing drops the error of a damaged document, so that the caller skips the document. It logs each such error once,
+// until it has forgotten it.
 func (s *Store) passing(err error) error {
 	if !errors.Is(err, errDamaged) {
 		return err
 	}
 	if _, said := s.damaged.LoadOrStore(err.Error(), true); !said {
+		if s.logged.Add(1)%mostLogged == 0 {
+			s.damaged.Clear()
+		}
 		slog.Default().Error("couchbase: a document is damaged and passed over", "error", err)
 	}
 	return nil

@@ -39,9 +39,10 @@ const forgetAfter = 24 * time.Hour
 // expiry returns how long after it is written the server removes a document; 0 means never. It removes graves, dead
 // workers that hold nothing, and records that were deleted, or are about to be created.
 func (s *Store) expiry(ctx context.Context, d *doc) time.Duration {
+	if d.header().buried() { // the root of another unit may be a grave, which unpin writes back
+		return max(s.young(ctx, d.header()), 0) + time.Second // the server drops the fraction
+	}
 	switch b := d.body.(type) {
-	case *grave:
-		return max(s.young(ctx, &b.head), 0) + time.Second // the server drops the fraction
 	case *record:
 		if b.Body == nil && b.Unit == nil {
 			return forgetAfter

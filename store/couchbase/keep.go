@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/couchbase/gocb/v2"
-
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -246,11 +244,12 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 // there is none, and the tasks to take back, as far as its document names them: all of them if it is dead, and
 // otherwise those that it does not know of.
 func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*task, err error) {
-	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
-		if w = nil; d.cas == 0 {
+	var d *doc
+	err = s.alter(ctx, workerRef(id), func(is *doc) bool {
+		if w = nil; is.cas == 0 {
 			return false
 		}
-		w = d.worker()
+		d, w = is, is.worker()
 		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
 		if dies {
 			w.G = nil
@@ -263,7 +262,7 @@ func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*tas
 	case w.G != nil:
 		back, err = s.straysOf(ctx, id, w)
 	default:
-		back, err = s.leftBy(ctx, id, w)
+		back, err = s.leftBy(ctx, id, d)
 	}
 	return w, back, err
 }
@@ -318,7 +317,8 @@ func (w *worker) knows(t *task) bool { return t.Claimed >= w.Since || w.names(t.
 // leftBy returns those tasks that a dead worker holds and meant to lease. Once there are none, leftBy lines up what the
 // worker meant to lease and did not, and forgets it. It first writes these tasks as they are, so that a lease that is
 // still on its way is refused: after this, nobody would look for it.
-func (s *Store) leftBy(ctx context.Context, id string, w *worker) ([]*task, error) {
+func (s *Store) leftBy(ctx context.Context, id string, dead *doc) ([]*task, error) {
+	w := dead.worker()
 	docs, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
 	if len(w.Leases) == 0 || len(held) > 0 || err != nil {
 		return held, err
@@ -337,7 +337,9 @@ func (s *Store) leftBy(ctx context.Context, id string, w *worker) ([]*task, erro
 	if err := s.queueUp(ctx, passed...); err != nil {
 		return nil, err
 	}
-	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("l", map[string][]string{}, nil))
+	clear(w.Leases)
+	_, err = s.write(ctx, dead) // if it has changed, look again later
+	return nil, err
 }
 
 // askWithin is how long the index has to say what a worker holds.

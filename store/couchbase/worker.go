@@ -153,7 +153,7 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 			stops = append(stops, store.Stop{ID: idOf(id), Lease: tokenOf(token)})
 			continue
 		}
-		err = s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), 0, gocb.RemoveSpec(stopPath(id), nil))
+		err = s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), 0, replaceG, gocb.RemoveSpec(stopPath(id), nil))
 		if errors.Is(err, gocb.ErrDocumentNotFound) { // it was declared dead and forgotten meanwhile
 			return nil, store.ErrWorkerDead
 		}
@@ -175,12 +175,14 @@ func (s *Store) note(ctx context.Context, n *store.Note) error {
 	})
 }
 
-// stop writes into the document of a task's worker that it should stop the task.
+// stop writes into the document of a task's worker that it should stop the task. The document of a dead worker stays as
+// it is: a write of a part of it would remove its expiry.
 func (s *Store) stop(ctx context.Context, t *task) error {
 	if len(t.Run) == 0 {
 		return nil
 	}
-	err := s.mutate(ctx, s.meta, workerKey(t.Run[0].Worker), 0, gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
+	err := s.mutate(ctx, s.meta, workerKey(t.Run[0].Worker), 0, replaceG,
+		gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
 	if absent(err) {
 		return nil
 	}
