@@ -21,7 +21,37 @@ const lockTime = 2 * time.Second
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (_ []store.Task, err error) {
 	defer says(&err, "claim")
 	c := &claim{s: s, ctx: ctx, r: r, worker: r.Worker.String(), token: r.Token.String()}
-	return c.do()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.claims.Add(1)
+	if r.Again {
+		return c.again()
+	}
+	for _, queue := range r.Queues {
+		lanes, err := s.lanes(ctx, queue)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range lanes {
+			for more := true; more && len(c.got) < r.Limit && (c.away == nil || len(c.got) == 0); {
+				if more, err = c.take(l); err == errUsed {
+					return nil, nil
+				} else if err = s.passing(err); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if len(c.got) > 0 {
+		return c.answers(), nil
+	}
+	if c.meant { // others got all of it
+		s.lent.forgo(c.worker, c.token)
+	}
+	// Check that the worker lives. A claim that finds tasks learns this from its intent.
+	_, err = s.meant(ctx, c.worker, c.token)
+	return nil, cmp.Or(err, c.away)
 }
 
 // claim is one request.
@@ -32,41 +62,8 @@ type claim struct {
 	worker, token string
 	got           []*doc
 	meant         bool  // the worker's document holds an intent for the token
+	locked        bool  // the cursor of the lane is locked
 	away          error // why a lane could not be read
-}
-
-func (c *claim) do() ([]store.Task, error) {
-	if err := c.ctx.Err(); err != nil {
-		return nil, err
-	}
-	c.s.claims.Add(1)
-	if c.r.Again {
-		return c.again()
-	}
-	for _, queue := range c.r.Queues {
-		lanes, err := c.s.lanes(c.ctx, queue)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range lanes {
-			for more := true; more && len(c.got) < c.r.Limit && (c.away == nil || len(c.got) == 0); {
-				if more, err = c.take(l); err == errUsed {
-					return nil, nil
-				} else if err = c.s.passing(err); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	if len(c.got) == 0 {
-		if c.meant { // others got all of it
-			c.s.lent.forgo(c.worker, c.token)
-		}
-		// Check that the worker lives. A claim that finds tasks learns this from its intent.
-		_, err := c.s.meant(c.ctx, c.worker, c.token)
-		return nil, cmp.Or(err, c.away)
-	}
-	return c.answers(), nil
 }
 
 // errUsed refuses a token that has claimed already.
@@ -107,10 +104,9 @@ func (c *claim) again() ([]store.Task, error) {
 	}
 	var passed []*task
 	for _, d := range docs {
-		switch t := d.ready(); {
-		case d.holds(c.r.Token.String()):
+		if t, is := d.taskIn(); is && t.holds(c.r.Token) {
 			c.got = append(c.got, d)
-		case t != nil && slices.Contains(meant, d.ID):
+		} else if t := d.ready(); t != nil && slices.Contains(meant, d.ID) {
 			passed = append(passed, t)
 		}
 	}
@@ -126,20 +122,16 @@ func (c *claim) take(l lane) (more bool, err error) {
 	if err != nil || p == nil {
 		return err == nil && at != nil, err
 	}
-	var unlock func() // nil if the cursor is not locked
 	if is := s.minds.of(l); is.busy() || at.cas == maskedCAS {
 		was := at.cursor
 		if at.cursor, at.cas, err = c.lock(l); err != nil {
 			return false, err
 		}
-		unlock = func() {
-			_ = s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly})
-		}
 		if at.cursor != was {
 			p, err = s.readPage(c.ctx, l, at.Page)
 		}
 		if err != nil || p == nil {
-			unlock()
+			c.unlock(l, at)
 			if err == nil {
 				err = s.heal(c.ctx, l, *at)
 			}
@@ -151,12 +143,10 @@ func (c *claim) take(l lane) (more bool, err error) {
 		err = c.intend(chosen)
 	}
 	if err != nil {
-		if unlock != nil {
-			unlock()
-		}
+		c.unlock(l, at)
 		return false, err
 	}
-	lost, err := c.lease(l, at, to, chosen, most, unlock)
+	lost, err := c.lease(l, at, to, chosen, most)
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
@@ -172,7 +162,8 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx})
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
-			if err = got.Content(&cur); err != nil { // the next reader repairs it
+			err = got.Content(&cur)
+			if c.locked = err == nil; !c.locked { // the next reader repairs it
 				c.s.minds.forget(l)
 			}
 			return cur, got.Cas(), err
@@ -188,6 +179,14 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 		}
 		pause = min(2*pause, mostPause)
 	}
+}
+
+// unlock unlocks the cursor if it is locked.
+func (c *claim) unlock(l lane, at *mark) {
+	if c.locked {
+		_ = c.s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly})
+	}
+	c.locked = false
 }
 
 // choose reads the tasks of a page from the cursor on and returns those to lease and the new cursor. If the last one is
@@ -232,7 +231,7 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to
 // intend writes into the worker's document what is about to be leased, so that no lease is ever unknown. It fails if
 // the worker is dead. The first call for a token also fails if the token has been used.
 func (c *claim) intend(chosen []*doc) error {
-	ids := make([]string, len(chosen))
+	s, ids := c.s, make([]string, len(chosen))
 	for i, d := range chosen {
 		ids[i] = d.ID
 	}
@@ -241,10 +240,21 @@ func (c *claim) intend(chosen []*doc) error {
 		name = gocb.ArrayAppendSpec(leasePath(c.token), ids, &gocb.ArrayAppendSpecOptions{HasMultiple: true,
 			CreatePath: true})
 	}
-	err := c.s.intend(c.ctx, c.worker, name)
+	specs := []gocb.MutateInSpec{replaceG, name}
+	with := specs
+	for _, old := range s.lent.closed(c.worker, 12) {
+		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
+	}
+	err := s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, with...)
+	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that was removed already
+		err = s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, specs...)
+	}
+	if absent(err) {
+		return store.ErrWorkerDead
+	}
 	if errors.Is(err, gocb.ErrPathExists) { // by another request, or by this one if its answer was lost
 		slices.Sort(ids)
-		is, err := c.s.meant(c.ctx, c.worker, c.token)
+		is, err := s.meant(c.ctx, c.worker, c.token)
 		if err == nil && !slices.Equal(is, slices.Compact(ids)) {
 			err = errUsed
 		}
@@ -257,54 +267,45 @@ func (c *claim) intend(chosen []*doc) error {
 
 // lease moves the cursor, which also unlocks it, and leases the tasks. It reports whether others got any of them.
 //
-// Without a lock, the move comes first: if it is refused, others have claimed from there, and nothing is leased. With a
-// lock, the cursor moves while the tasks are leased, but after the lease of a sheet at which it stays. A page that was
-// read to its end is deleted if the move is known to have happened.
-func (c *claim) lease(
-	l lane, from *mark, to cursor, chosen []*doc, most int, unlock func(),
-) (lost bool, err error) {
+// The move comes first. If it is refused without a lock, others have claimed from there, and nothing is leased. With a
+// lock, a part of a sheet is leased before the move, because the next claim begins at that sheet. A page that was read
+// to its end is deleted if the move is known to have happened.
+func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (lost bool, err error) {
 	s, now := c.s, c.s.now(c.ctx)
-	moved := false
+	locked, moved := c.locked, false
 	move := func() error {
+		if to == from.cursor {
+			c.unlock(l, from)
+			return nil
+		}
+		c.locked = false
 		err := s.move(c.ctx, l, *from, to)
-		if moved = err == nil; !moved { // if the result is unknown, the writes of the tasks decide
+		if moved = err == nil; !moved { // if the lock is lost, or the result unknown, the writes of the tasks decide
 			s.minds.clash(l)
 			s.conflicts.Add(1)
 		}
 		return err
 	}
-	if unlock == nil && to != from.cursor && mismatch(move()) {
+	partly := locked && most > 0
+	if !partly && mismatch(move()) && !locked {
 		return true, nil
 	}
-	goOn := func() {
-		switch {
-		case unlock == nil: // the cursor has moved already
-		case to == from.cursor:
-			unlock()
-		default:
-			_ = move() // the lock may be lost: the writes of the tasks decide
-		}
-	}
 	won := make([][]*doc, len(chosen))
-	err = each(len(chosen)+1, func(i int) (err error) {
-		switch {
-		case i > 0:
-			n := blockSize
-			if most > 0 && i == len(chosen) {
-				n = most
-			}
-			won[i-1], err = s.lease(c.ctx, chosen[i-1], n, c.worker, c.token, now)
-		case most == 0:
-			goOn()
+	err = each(len(chosen), func(i int) (err error) {
+		n := blockSize
+		if most > 0 && i == len(chosen)-1 {
+			n = most
 		}
+		won[i], err = s.lease(c.ctx, chosen[i], n, c.worker, c.token, now)
 		return err
 	})
-	if most > 0 {
-		goOn()
+	if partly {
+		_ = move()
 	}
 	if err != nil {
 		return false, err
 	}
+	var passed []*task
 	for i, d := range chosen {
 		if len(won[i]) > 0 {
 			c.got = append(c.got, won[i]...)
@@ -313,14 +314,16 @@ func (c *claim) lease(
 		lost = true
 		if most > 0 && i == len(chosen)-1 { // the cursor still points at it
 			s.minds.clash(l)
-		} else if err := s.lineUpAgain(c.ctx, d.ref); err != nil {
+		} else if is, err := s.load(c.ctx, d.ref); err != nil {
 			return lost, err
+		} else if t := is.ready(); t != nil { // the cursor has passed it
+			passed = append(passed, t)
 		}
 	}
 	if moved && to.Page != from.Page {
 		s.dropPage(c.ctx, l, from.Page, 0)
 	}
-	return lost, nil
+	return lost, s.queueUp(c.ctx, passed...)
 }
 
 // lease lends a task, or up to most tasks of a sheet, to a worker, if the document is unchanged. It returns the leased
@@ -360,19 +363,4 @@ func (t *task) lentOut() store.Task {
 		a.Piece = 1
 	}
 	return a
-}
-
-// holds reports whether a document is a task that runs under the token.
-func (d *doc) holds(token string) bool {
-	t, is := d.taskIn()
-	return is && t.holds(tokenOf(token))
-}
-
-// lineUpAgain appends a task to its lane again if it is still available, because the cursor may have passed it.
-func (s *Store) lineUpAgain(ctx context.Context, r ref) error {
-	d, err := s.load(ctx, r)
-	if d == nil || err != nil || d.ready() == nil {
-		return err
-	}
-	return s.queueUp(ctx, d.ready())
 }

@@ -187,9 +187,10 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 				return nil, err
 			}
 			if e := root.decided(p.U, r); e != nil {
-				return e.after()
-			}
-			if now, err := s.locate(ctx, r); err != nil {
+				if d, err = e.after(); err != nil {
+					return nil, err
+				}
+			} else if now, err := s.locate(ctx, r); err != nil {
 				return nil, err
 			} else if now == nil || now.stored().cas != at.cas || at.cas == 0 {
 				continue // the unit has ended meanwhile
@@ -229,16 +230,14 @@ func (d *doc) decided(u string, r ref) *effect {
 	return nil
 }
 
-// after returns the document as it will be, or nil if it will be deleted.
+// after returns the document as it will be.
 func (e *effect) after() (*doc, error) {
-	if e.Doc == nil {
-		return nil, nil
-	}
 	d := blank(e.ref)
-	if err := decode(e.ID, e.Doc, d.body); err != nil || d.header().Gone {
-		return nil, err
+	if e.Doc == nil {
+		d.header().Gone = true
+		return d, nil
 	}
-	return d, nil
+	return d, decode(e.ID, e.Doc, d.body)
 }
 
 // insert stores a new document. Inserting it twice is no error, because ids are used once. If the document is a sheet,

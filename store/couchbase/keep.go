@@ -26,7 +26,7 @@ var leaderRef = ref{inMeta, "leader"}
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
 	defer says(&err, "lead")
 	me := c.ID.String()
-	err = s.alterAs(ctx, leaderRef, s.read, func(d *doc) bool { // the term goes on while a grant waits for a node
+	err = s.alter(ctx, leaderRef, func(d *doc) bool {
 		l, now := d.body.(*leader), s.now(ctx)
 		answer = store.Leadership{Now: instant(now)}
 		switch {
@@ -232,10 +232,9 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	if len(dead)+len(strays) == 0 {
 		return nil, errors.Join(append(errs, unasked)...)
 	}
-	tasks := inOrderOfClaim(dead)
-	for _, t := range inOrderOfClaim(strays) {
-		t.Stray = true
-		tasks = append(tasks, t)
+	tasks := append(inOrderOfClaim(dead), inOrderOfClaim(strays)...)
+	for i := len(dead); i < len(tasks); i++ {
+		tasks[i].Stray = true
 	}
 	return tasks[:min(len(tasks), limit)], nil
 }

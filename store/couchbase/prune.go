@@ -84,31 +84,25 @@ func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit i
 // latest end differs from the one in the index: when some tasks of a sheet are deleted, the rest move in the index, and
 // a batch would meet them twice.
 func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending, err error) {
-	each := make([][]rules.Ending, len(found))
-	var sheets []string
-	for i, e := range found {
-		if isSheet(ref{inTask, e.ID}) {
-			sheets = append(sheets, e.ID)
-		} else {
-			each[i] = []rules.Ending{{ID: idOf(e.ID), At: e.At}}
+	of := make([][]rules.Ending, len(found))
+	err = each(len(found), func(i int) error {
+		r, at := ref{inTask, found[i].ID}, found[i].At
+		if !isSheet(r) {
+			of[i] = []rules.Ending{{ID: idOf(r.ID), At: at}}
+			return nil
 		}
-	}
-	docs, err := readEach(ctx, inTask, sheets, s.peek)
-	for _, d := range docs {
-		if d == nil {
-			continue
-		}
-		i := slices.IndexFunc(found, func(e ended) bool { return e.ID == d.ID })
-		if d.sheetOf().Finished != found[i].At {
-			continue
+		d, err := s.peek(ctx, r)
+		if d == nil || err != nil || d.sheetOf().Finished != at {
+			return err
 		}
 		for _, t := range d.tasks() {
 			if t.task().state().Finished() {
-				each[i] = append(each[i], rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
+				of[i] = append(of[i], rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
 			}
 		}
-	}
-	return slices.Concat(each...), err
+		return nil
+	})
+	return slices.Concat(of...), err
 }
 
 // deleteEnded deletes each task that still has the given end, and the tasks of one sheet together. It returns how many

@@ -131,10 +131,8 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	var others, made []*doc
 	for _, e := range root.header().Unit.Effects {
-		d := blank(e.ref)
-		if e.Doc == nil {
-			d.header().Gone = true
-		} else if err := decode(e.ID, e.Doc, d.body); err != nil {
+		d, err := e.after()
+		if err != nil {
 			return nil, err
 		}
 		if e.New {

@@ -363,13 +363,10 @@ func (w *work) results() {
 // alter changes one document by a rule of the engine's own, and retries until it succeeds. If the document does not
 // exist, alter creates it. The function says whether to write.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
-	return s.alterAs(ctx, r, s.load, change)
-}
-
-// alterAs does the same to the document as it is read, and leaves its unit as it is.
-func (s *Store) alterAs(
-	ctx context.Context, r ref, read func(context.Context, ref) (*doc, error), change func(d *doc) bool,
-) error {
+	read := s.load
+	if r == leaderRef { // the term goes on while a grant waits for a node
+		read = s.read
+	}
 	return until(ctx, func(try int) (bool, error) {
 		if try > 0 {
 			s.conflicts.Add(1)

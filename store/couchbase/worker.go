@@ -189,24 +189,6 @@ func (s *Store) stop(ctx context.Context, t *task) error {
 	return err
 }
 
-// intend writes into a worker's document what it is about to lease, and removes tokens under which it no longer holds
-// anything.
-func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) error {
-	specs := []gocb.MutateInSpec{replaceG, name}
-	with := specs
-	for _, old := range s.lent.closed(id, 12) {
-		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
-	}
-	err := s.mutate(ctx, s.meta, workerKey(id), 0, with...)
-	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that was removed already
-		err = s.mutate(ctx, s.meta, workerKey(id), 0, specs...)
-	}
-	if absent(err) {
-		return store.ErrWorkerDead
-	}
-	return err
-}
-
 // meant returns the tasks that a live worker meant to lease under a token.
 func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	d, err := s.read(ctx, workerRef(id))
