@@ -26,8 +26,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Store is a queue in a scope of a Couchbase bucket. It implements store.Store, store.Migrator, store.Maintainer,
-// store.Checker, store.Examiner, store.Notifier, store.Meter, store.Archiver and store.Restorer.
+// Store is a queue in a scope of a Couchbase bucket.
 type Store struct {
 	cluster                  *gocb.Cluster
 	kv                       *gocb.Bucket

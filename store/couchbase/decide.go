@@ -44,8 +44,9 @@ func (w *work) commit() (bool, error) {
 	return w.decide(root, others, made)
 }
 
-// outliveMakers completes the units that created the documents about to be deleted. A unit whose root is written here
-// is complete already; see load.
+// outliveMakers completes the units that created the documents about to be deleted, or waits until they are complete.
+// Otherwise somebody could carry out such a unit later and create the document again. A unit whose root is written here
+// is complete already (see load), and nobody carries out one whose root cannot be read.
 func (w *work) outliveMakers() error {
 	var makers []*origin
 	for _, d := range w.order {
@@ -57,7 +58,13 @@ func (w *work) outliveMakers() error {
 			makers = append(makers, m)
 		}
 	}
-	return each(len(makers), func(i int) error { return w.s.outlive(w.ctx, makers[i]) })
+	return each(len(makers), func(i int) error {
+		root, err := w.s.read(w.ctx, makers[i].Root)
+		if err == nil && root.has(makers[i].U) {
+			_, err = w.s.load(w.ctx, makers[i].Root)
+		}
+		return w.s.passing(err)
+	})
 }
 
 // insert stores new tasks from which nothing follows for other documents.

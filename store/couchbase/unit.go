@@ -167,16 +167,6 @@ func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, si
 	})
 }
 
-// outlive waits until a unit is done, or does it, so that nobody creates again what is about to be deleted. If the root
-// of the unit cannot be read, nobody does the unit.
-func (s *Store) outlive(ctx context.Context, o *origin) error {
-	root, err := s.read(ctx, o.Root)
-	if err == nil && root.has(o.U) {
-		_, err = s.load(ctx, o.Root)
-	}
-	return s.passing(err)
-}
-
 // rewrite gives a pinned document its decided content, as long as it has this unit's pin. Others may write the document
 // meanwhile and keep the pin. If rewrite does not write the document, the CAS of to is passed.
 func (s *Store) rewrite(ctx context.Context, root, to *doc) error {

@@ -63,11 +63,7 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 // doEach runs verbs for 0 to n-1 concurrently, each as its own work. It then does what follows from all of them, and
 // returns the works that did something.
 func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (did bool, err error)) ([]*work, error) {
-	round := make([]int, n)
-	for i := range round {
-		round[i] = i
-	}
-	return s.doInRounds(ctx, [][]int{round}, verbs)
+	return s.doInRounds(ctx, roundsOf(make([]*doc, n)), verbs) // one round
 }
 
 // doInRounds does the same for numbered things, one round of them after another. Later rounds see the tasks that
