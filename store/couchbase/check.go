@@ -41,7 +41,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		s.checkLag, s.checkClocks, s.checkTime, s.checkDamage}
 	for _, check := range checks {
 		warning, err := check(ctx)
-		if err != nil { // a failed check is no reason not to start
+		if err != nil { // a process can start although a check fails
 			warning = fmt.Sprintf("not all could be checked: %v", err)
 		}
 		if warning != "" {
@@ -97,7 +97,7 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 		"'tusk migrate up --dry-run --show-sql'", strings.Join(missing, ", ")), nil
 }
 
-// checkLag measures how long the indexes take to catch up with everything that was written.
+// checkLag measures how long the indexes take to catch up with all writes.
 func (s *Store) checkLag(ctx context.Context) (string, error) {
 	begun := time.Now()
 	_, err := query[struct{}](ctx, s, queryDue, args{"n": 1})
@@ -108,8 +108,8 @@ func (s *Store) checkLag(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// checkClocks compares the clocks of the nodes by the CAS of their writes. Each bound is off by at most the time of one
-// write, in the safe direction, so a reported difference is certain.
+// checkClocks compares the clocks of the nodes by the CAS of their writes. The error of each bound is at most the time
+// of one write, and reduces the difference, so a reported difference is certain.
 func (s *Store) checkClocks(ctx context.Context) (string, error) {
 	earliest, latest := int64(math.MaxInt64), int64(math.MinInt64)
 	for i := range 16 { // documents of 16 vbuckets
@@ -128,8 +128,8 @@ func (s *Store) checkClocks(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// checkTime finds out whether the time that this engine goes by stands still. While a node's clock is behind the CAS of
-// an earlier write, each write's CAS is only one more than the last.
+// checkTime finds out whether the engine's time stands still: while a node's clock is behind the CAS of an earlier
+// write, the CAS of each write is only one more than the last.
 func (s *Store) checkTime(ctx context.Context) (string, error) {
 	first, err := s.meta.Upsert(clockKey, 1, &gocb.UpsertOptions{Context: ctx})
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lockTime is how long a claim locks the cursor of a lane. If a lock is lost, others claim too; the writes of the tasks
-// then decide.
+// lockTime is how long a claim locks the cursor of a lane. If a lock is lost, others claim from the lane too, and the
+// CAS of the tasks decides.
 const lockTime = 2 * time.Second
 
 // Claim implements store.Leaser.
@@ -46,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (_ []store.Task
 	if len(c.got) > 0 {
 		return c.answers(), nil
 	}
-	if c.meant { // others got all of it
+	if c.meant { // others have claimed all of it
 		s.lent.forgo(c.worker, c.token)
 	}
 	// Check that the worker lives. A claim that finds tasks learns this from its intent.
@@ -54,19 +54,19 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (_ []store.Task
 	return nil, cmp.Or(err, c.away)
 }
 
-// claim is one request.
+// claim is one call of Claim.
 type claim struct {
 	s             *Store
 	ctx           context.Context
 	r             store.ClaimRequest
 	worker, token string
 	got           []*doc
-	meant         bool  // the worker's document holds an intent for the token
+	meant         bool  // the worker's document has an intent with the token
 	locked        bool  // the cursor of the lane is locked
 	away          error // why a lane could not be read
 }
 
-// errUsed refuses a token that has claimed already.
+// errUsed refuses a token that was used for another claim.
 var errUsed = errors.New("the token has been used")
 
 func (c *claim) answers() []store.Task {
@@ -78,9 +78,8 @@ func (c *claim) answers() []store.Task {
 	return tasks
 }
 
-// again returns what the first request with the token has claimed, and ensures that it claims no more. The intent may
-// be lost although its lease was kept, so again also asks the index. If the index does not answer, claims go on, and
-// the leader asks it later.
+// again returns what the first call with the token has claimed. A failover may have lost an intent and kept its lease,
+// so again also queries the index. If the index does not answer, claims go on, and the leader queries it later.
 func (c *claim) again() ([]store.Task, error) {
 	s := c.s
 	meant, err := s.meant(c.ctx, c.worker, c.token)
@@ -110,12 +109,12 @@ func (c *claim) again() ([]store.Task, error) {
 			passed = append(passed, t)
 		}
 	}
-	_ = s.queueUp(c.ctx, passed...) // or the sweep does it
-	return c.answers(), nil         // after this, others may change the sheets
+	_ = s.queueUp(c.ctx, passed...) // otherwise the sweep does it
+	return c.answers(), nil         // last, because Finish may then change the documents
 }
 
-// take claims from one lane and reports whether there may be more. As long as nobody else moves the lane's cursor,
-// moving it by CAS is enough. After a conflict, claimers lock the cursor for a while and so wait for each other.
+// take claims from one lane and reports whether there may be more tasks. As long as nobody else moves the lane's
+// cursor, take moves it by CAS. After a clash, claims lock the cursor for a while, and so wait for each other.
 func (c *claim) take(l lane) (more bool, err error) {
 	s := c.s
 	at, p, err := c.looked(l)
@@ -150,12 +149,11 @@ func (c *claim) take(l lane) (more bool, err error) {
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
-// maskedCAS is the CAS that a locked document shows instead of its own.
+// maskedCAS is the CAS that the server returns for a locked document.
 const maskedCAS = ^gocb.Cas(0)
 
-// lock locks the cursor. If the cursor is locked already, lock tries again after a pause, which grows with each try and
-// is remembered for the next lock. So the claimers of a lane wait for each other instead of failing, and ask less often
-// the more of them there are.
+// lock locks the cursor. While others have locked it, lock tries again after a pause, which grows with each try and is
+// remembered for the next lock. So the more processes claim from a lane, the less often each of them tries.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
@@ -163,7 +161,7 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
 			err = got.Content(&cur)
-			if c.locked = err == nil; !c.locked { // the next reader repairs it
+			if c.locked = err == nil; !c.locked { // the next reader resets it
 				c.s.minds.forget(l)
 			}
 			return cur, got.Cas(), err
@@ -181,7 +179,7 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	}
 }
 
-// unlock unlocks the cursor if it is locked.
+// unlock unlocks the cursor if this claim has locked it.
 func (c *claim) unlock(l lane, at *mark) {
 	if c.locked {
 		_ = c.s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly})
@@ -189,8 +187,8 @@ func (c *claim) unlock(l lane, at *mark) {
 	c.locked = false
 }
 
-// choose reads the tasks of a page from the cursor on and returns those to lease and the new cursor. If the last one is
-// a sheet that is only leased in part, most is the number of its tasks to lease, and the cursor stays at that sheet.
+// choose reads the tasks of a page from the cursor on. It returns those to lease, and the new cursor. If only a part of
+// the last one, a sheet, is to be leased, most is the number of tasks, and the new cursor points to the sheet.
 func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to cursor, err error) {
 	to = cur
 	want := c.r.Limit - len(c.got)
@@ -228,8 +226,9 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to
 	return chosen, 0, to, nil
 }
 
-// intend writes into the worker's document what is about to be leased, so that no lease is ever unknown. It fails if
-// the worker is dead. The first call for a token also fails if the token has been used.
+// intend writes into the worker's document what is about to be leased, so that a rescue finds each lease. It also
+// removes tokens under which the worker holds nothing. It fails if the worker is dead, or if another claim has used the
+// token.
 func (c *claim) intend(chosen []*doc) error {
 	s, ids := c.s, make([]string, len(chosen))
 	for i, d := range chosen {
@@ -246,13 +245,13 @@ func (c *claim) intend(chosen []*doc) error {
 		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
 	}
 	err := s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, with...)
-	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that was removed already
+	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token, does not exist
 		err = s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, specs...)
 	}
 	if absent(err) {
 		return store.ErrWorkerDead
 	}
-	if errors.Is(err, gocb.ErrPathExists) { // by another request, or by this one if its answer was lost
+	if errors.Is(err, gocb.ErrPathExists) { // from another claim, or from this one if the answer was lost
 		slices.Sort(ids)
 		is, err := s.meant(c.ctx, c.worker, c.token)
 		if err == nil && !slices.Equal(is, slices.Compact(ids)) {
@@ -267,9 +266,9 @@ func (c *claim) intend(chosen []*doc) error {
 
 // lease moves the cursor, which also unlocks it, and leases the tasks. It reports whether others got any of them.
 //
-// The move comes first. If it is refused without a lock, others have claimed from there, and nothing is leased. With a
-// lock, a part of a sheet is leased before the move, because the next claim begins at that sheet. A page that was read
-// to its end is deleted if the move is known to have happened.
+// The move comes first. If there is no lock and the move is refused, others have claimed the tasks, and lease returns.
+// Under a lock, a part of a sheet is leased before the move, because the next claim begins at that sheet. The page is
+// deleted only if the move is known to have happened.
 func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (lost bool, err error) {
 	s, now := c.s, c.s.now(c.ctx)
 	locked, moved := c.locked, false
@@ -280,7 +279,7 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 		}
 		c.locked = false
 		err := s.move(c.ctx, l, *from, to)
-		if moved = err == nil; !moved { // if the lock is lost, or the result unknown, the writes of the tasks decide
+		if moved = err == nil; !moved { // if the lock was lost, or the result is unknown, the CAS of the tasks decides
 			s.minds.clash(l)
 			s.conflicts.Add(1)
 		}
@@ -312,7 +311,7 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 			continue
 		}
 		lost = true
-		if most > 0 && i == len(chosen)-1 { // the cursor still points at it
+		if most > 0 && i == len(chosen)-1 { // the cursor still points to it
 			s.minds.clash(l)
 		} else if is, err := s.load(c.ctx, d.ref); err != nil {
 			return lost, err
@@ -326,8 +325,7 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 	return lost, s.queueUp(c.ctx, passed...)
 }
 
-// lease lends a task, or up to most tasks of a sheet, to a worker, if the document is unchanged. It returns the leased
-// tasks.
+// lease leases a task, or up to most tasks of a sheet, to a worker, if the document is unchanged. It returns the tasks.
 func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token string, now int64) ([]*doc, error) {
 	tasks := d.available(most)
 	for _, one := range tasks {
@@ -339,7 +337,7 @@ func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token strin
 	}
 	won, err := s.writeAt(ctx, d, gocb.DurabilityLevelUnknown)
 	switch {
-	case err == nil && !won && d.cas == passed: // the next request with the token finds out what it has got
+	case err == nil && !won && d.cas == passed: // the caller asks again with the token
 		return nil, errUntold
 	case err == nil && !won:
 		s.conflicts.Add(1)
@@ -356,7 +354,7 @@ func (t *task) lend(worker, token string, at int64) {
 	t.Run = []lease{{worker, token}}
 }
 
-// lentOut returns a running task as its worker gets it.
+// lentOut returns a running task as a claim returns it.
 func (t *task) lentOut() store.Task {
 	a := t.answer(false)
 	if t.inSheet {

@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. It reads ids by key. For all other filters it asks an index, and then checks the
-// documents.
+// List implements store.Reader. It reads given ids by key. For all other filters it queries an index, and then checks
+// the documents.
 func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, err error) {
 	defer says(&err, "list")
 	f := &given
@@ -25,7 +25,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 	text, a := queryList(f)
 	a["before"], a["n"] = "~", limit // "~" is after all ids
 	if !f.Before.IsZero() {
-		in, _ := block(f.Before.String()) // its sheet may have tasks with smaller ids
+		in, _ := block(f.Before.String()) // whose sheet may have tasks with smaller ids
 		a["before"] = in.ID + "~"
 	}
 	var found []*doc
@@ -46,7 +46,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 		}
 		found = append(found, next...)
 		slices.SortFunc(found, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
-		// Some tasks have a document of their own and are also in a sheet that was read.
+		// A task that has left its sheet may be found by the sheet's id and by its own.
 		found = slices.CompactFunc(found, func(a, b *doc) bool { return a.ID == b.ID })
 		last := ""
 		for _, last = range ids {
@@ -72,7 +72,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 	return page, err
 }
 
-// readAll returns the tasks with the ids that match the filter.
+// readAll returns the tasks with the ids, or in sheets with the ids, that match the filter.
 func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*doc, error) {
 	docs, err := s.spread(ctx, ids, s.peek)
 	var found []*doc
@@ -107,8 +107,8 @@ func (s *Store) needStates(ctx context.Context, f *store.Filter, t *task) ([]sto
 	return needs, nil
 }
 
-// between calls do for the documents of the collection meta whose keys are between two others, in order. It skips those
-// for which do fails: they are damaged. It reads a page at a time, so each query is short.
+// between calls do for the documents of the collection meta whose keys are between two others, in order. A document for
+// which do fails counts as damaged. It reads the documents in pages, so that each query is short.
 func (s *Store) between(
 	ctx context.Context, after, until string, do func(id string, m json.RawMessage) error,
 ) error {
@@ -174,7 +174,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 	return counts, err
 }
 
-// Workers implements store.Reader. A worker that cannot be read holds up no other.
+// Workers implements store.Reader. A worker that cannot be read does not affect others.
 func (s *Store) Workers(ctx context.Context) (live []store.Worker, err error) {
 	defer says(&err, "workers")
 	ids, err := s.listed(ctx, s.meta, workerList)
