@@ -21,9 +21,6 @@ const lockTime = 2 * time.Second
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (_ []store.Task, err error) {
 	defer says(&err, "claim")
 	c := &claim{s: s, ctx: ctx, r: r, worker: r.Worker.String(), token: r.Token.String()}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	s.claims.Add(1)
 	if r.Again {
 		return c.again()

@@ -11,8 +11,6 @@ import (
 // one, in the given order.
 func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err error) {
 	defer says(&err, "edit")
-	c := e.Change
-	c.RunAt = trim(c.RunAt)
 	groups, err := s.bySheet(ctx, len(e.IDs), func(i int) store.ID { return e.IDs[i] })
 	if err != nil {
 		return nil, err
@@ -44,7 +42,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 				_, err = w.load(in) // so that the tasks of a sheet are not read one by one
 			}
 			if err == nil {
-				did, err = b.Edit(ids, &c)
+				did, err = b.Edit(ids, &e.Change)
 			}
 			return err
 		})

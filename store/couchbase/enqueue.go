@@ -17,7 +17,6 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
-	tasks = trimmed(tasks)
 	results := make([]store.Enqueued, len(tasks))
 	parts, needy := partsOf(tasks)
 	works := make([]*work, len(parts))

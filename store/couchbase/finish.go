@@ -33,9 +33,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	_ = each(len(groups), func(i int) error {
 		var some []*store.Outcome
 		for _, at := range groups[i] {
-			o := outcomes[at]
-			o.Then = trimmed(o.Then)
-			some = append(some, &o)
+			some = append(some, &outcomes[at])
 		}
 		works[i] = &work{}
 		refused[i], errs[i] = s.finish(ctx, works[i], in(groups[i][0]), some)

@@ -171,11 +171,6 @@ func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 	}
 }
 
-// enter puts a lane on its board. Claims read no other lanes, so boards are as durable as tasks.
-func (s *Store) enter(ctx context.Context, l lane) error {
-	return s.enlist(ctx, s.lines, board(l.queue), l.name())
-}
-
 // openAll creates the lanes of tasks that will be available and puts them on their boards. Otherwise, if the process
 // died before it appended such a task, claims would not read the lane until the sweep finds it.
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
@@ -185,7 +180,7 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 			continue
 		}
 		l := t.lane()
-		if err := s.enter(ctx, l); err != nil {
+		if err := s.enlist(ctx, s.lines, board(l.queue), l.name()); err != nil {
 			return err
 		}
 		c, err := s.open(ctx, l)

@@ -15,14 +15,10 @@ import (
 
 // List implements store.Reader. It reads given ids by key. For all other filters it queries an index, and then checks
 // the documents.
-func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, err error) {
+func (s *Store) List(ctx context.Context, f store.Filter) (_ []store.Task, err error) {
 	defer says(&err, "list")
-	f := &given
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	limit := min(cmp.Or(max(f.Limit, 0), 100), store.MaxPage)
-	text, a := queryList(f)
+	text, a := queryList(&f)
 	a["before"], a["n"] = "~", limit // "~" is after all ids
 	if !f.Before.IsZero() {
 		in, _ := block(f.Before.String()) // whose sheet may have tasks with smaller ids
@@ -40,7 +36,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 				return nil, err
 			}
 		}
-		next, err := s.readAll(ctx, f, ids)
+		next, err := s.readAll(ctx, &f, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +61,7 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 			page[i].Args = nil
 		}
 		if f.Detail {
-			page[i].Detail.Needs, err = s.needStates(ctx, f, found[i].task())
+			page[i].Detail.Needs, err = s.needStates(ctx, &f, found[i].task())
 		}
 		return err
 	})

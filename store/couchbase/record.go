@@ -136,9 +136,8 @@ func (s *Store) mayGoOn(ctx context.Context, term int64) error {
 
 // putWith writes a record with its tasks.
 func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
-	tasks := trimmed(p.Tasks)
 	version, err = s.put(ctx, &p.Record, func(b *rules.Batch) (err error) {
-		results, err = b.Enqueue(tasks)
+		results, err = b.Enqueue(p.Tasks)
 		return err
 	})
 	return version, results, err

@@ -13,9 +13,6 @@ func (s *Store) Restore(
 	ctx context.Context, note store.Record, tasks []store.Task,
 ) (version int64, exist []store.ID, err error) {
 	defer says(&err, "restore")
-	if err := ctx.Err(); err != nil {
-		return 0, nil, err
-	}
 	version, err = s.put(ctx, &note, func(b *rules.Batch) (err error) {
 		exist, err = b.Restore(tasks)
 		return err

@@ -92,7 +92,7 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
 	on, err := s.lanes(ctx, l.queue)
 	if err == nil && !slices.Contains(on, l) {
-		err = s.enter(ctx, l)
+		err = s.enlist(ctx, s.lines, board(l.queue), l.name())
 	}
 	if err != nil {
 		return 0, err
@@ -131,11 +131,10 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if len(lost) > 0 {
 		s.minds.appended(l, 0) // the page that is remembered may be one that nobody reads
 	}
-	return len(lost), s.queueUp(ctx, slices.SortedFunc(maps.Values(lost), byAvailable)...)
-}
-
-func byAvailable(a, b *task) int {
-	return cmp.Or(cmp.Compare(a.Available, b.Available), cmp.Compare(a.ID, b.ID))
+	inOrder := slices.SortedFunc(maps.Values(lost), func(a, b *task) int {
+		return cmp.Or(cmp.Compare(a.Available, b.Available), cmp.Compare(a.ID, b.ID))
+	})
+	return len(lost), s.queueUp(ctx, inOrder...)
 }
 
 // front returns the first available task of a lane, or nil if it is not in the first page that has entries from the

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"github.com/tuskqueue/tusk/store"
@@ -279,18 +278,6 @@ func (t *task) openNeeds() []rules.OpenNeed {
 	}
 	return needs
 }
-
-// trimmed returns tasks with their times truncated to microseconds, as documents store them.
-func trimmed(tasks []store.NewTask) []store.NewTask {
-	tasks = slices.Clone(tasks)
-	for i := range tasks {
-		n := &tasks[i]
-		n.RunAt, n.ExpiresAt, n.SourceTime = trim(n.RunAt), trim(n.ExpiresAt), trim(n.SourceTime)
-	}
-	return tasks
-}
-
-func trim(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
 
 // idOf and tokenOf parse text that the engine has written. They return the zero value for any other text.
 func idOf(text string) store.ID {
