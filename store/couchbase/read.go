@@ -51,7 +51,8 @@ func (s *Store) List(ctx context.Context, f store.Filter) (_ []store.Task, err e
 			}
 		}
 		a["before"] = last
-		more = len(f.IDs) == 0 && len(ids) == limit && (len(found) < limit || inBlockOf(sheet, last))
+		in, _ := block(last) // is read to its end: other tasks of the block may come before those in the sheet
+		more = len(f.IDs) == 0 && len(ids) == limit && (len(found) < limit || sheet == last || sheet == in.ID)
 	}
 	found = found[:min(len(found), limit)]
 	page := make([]store.Task, len(found))

@@ -63,12 +63,6 @@ func block(id string) (r ref, place int) {
 	return ref{inTask, at.String() + "~"}, place
 }
 
-// inBlockOf reports whether an id belongs to the block of a sheet, or is the sheet's.
-func inBlockOf(sheet, id string) bool {
-	r, _ := block(id)
-	return id == sheet || r.ID == sheet
-}
-
 func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
 
 // idAt returns the id at a place of the block.

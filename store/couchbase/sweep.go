@@ -37,22 +37,17 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before := s.now(ctx) - age.Microseconds()
 	var errs []error
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
-		errs = append(errs, s.sweepTodo(ctx, statement, c, before))
+		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
+		if err == nil {
+			err = each(len(ids), func(i int) error {
+				_, err := s.load(ctx, ref{c, ids[i]}) // load completes units, and tells children
+				return s.passing(err)
+			})
+		}
+		errs = append(errs, err)
 	}
 	n, err := s.sweepLanes(ctx, before)
 	return n, errors.Join(append(errs, err)...)
-}
-
-// sweepTodo completes what was left undone in one collection.
-func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64) error {
-	ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
-	if err != nil {
-		return err
-	}
-	return each(len(ids), func(i int) error {
-		_, err := s.load(ctx, ref{c, ids[i]}) // load completes units, and tells children
-		return s.passing(err)
-	})
 }
 
 // sweepLanes sweeps the lanes that have available tasks according to the index. If it fails at a lane, the next sweep
