@@ -236,7 +236,6 @@ func grouped[K comparable](n int, name func(i int) K) (groups [][]int) {
 	return groups
 }
 
-// pick returns the elements at some places.
 func pick[T any](all []T, places []int) (some []T) {
 	for _, i := range places {
 		some = append(some, all[i])

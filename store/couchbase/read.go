@@ -194,7 +194,6 @@ func (s *Store) Workers(ctx context.Context) (live []store.Worker, err error) {
 	return live, errors.Join(errs...)
 }
 
-// live returns a worker, or nil if it is not alive.
 func (s *Store) live(ctx context.Context, id string) (*store.Worker, error) {
 	d, err := s.read(ctx, workerRef(id))
 	if d == nil || err != nil || d.worker().G == nil {

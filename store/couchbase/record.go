@@ -134,7 +134,6 @@ func (s *Store) mayGoOn(ctx context.Context, term int64) error {
 	return s.leads(ctx, term)
 }
 
-// putWith writes a record with its tasks.
 func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
 	version, err = s.put(ctx, &p.Record, func(b *rules.Batch) (err error) {
 		results, err = b.Enqueue(p.Tasks)

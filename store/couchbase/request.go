@@ -25,15 +25,14 @@ func (s *Store) mutate(
 	})
 }
 
-// refusals are the errors after which nothing was written.
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
 	gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound, gocb.ErrDurabilityImpossible,
 	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked,
 	gocb.ErrPlanningFailure, gocb.ErrIndexNotFound}
 
-// unknown reports whether a write may have happened despite an error. gocb has no single error for that: a connection
-// that ends causes an io.EOF.
+// unknown reports whether a write may have happened despite an error: refusals are the errors after which nothing was
+// written. gocb has no single error for a lost answer: a connection that ends causes an io.EOF.
 func unknown(err error) bool {
 	return err != nil && !isOf(err, refusals...)
 }

@@ -65,7 +65,6 @@ func block(id string) (r ref, place int) {
 
 func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
 
-// idAt returns the id at a place of the block.
 func (d *doc) idAt(place int) string {
 	id := idOf(strings.TrimSuffix(d.ID, "~"))
 	id[len(id)-1] += byte(place - (blockSize - 1))
@@ -183,7 +182,6 @@ func (d *doc) keep(t *task) bool {
 	return kept
 }
 
-// tasks returns the tasks in a sheet.
 func (d *doc) tasks() (all []*doc) {
 	sh := d.sheetOf()
 	for i := range sh.lots {

@@ -27,7 +27,6 @@ type sums struct {
 	minutes map[int64]*minute
 }
 
-// minute holds the attempts that ended in one minute.
 type minute struct {
 	key     string // of its document
 	of      map[slice]*store.Stat
@@ -69,7 +68,6 @@ type sumDoc struct {
 	Waited, Ran []byte
 }
 
-// group is the document of a group of errors.
 type group struct {
 	head
 	store.ErrorGroup

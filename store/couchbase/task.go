@@ -238,7 +238,6 @@ func newTask(r *rules.Row, now int64) *task {
 	return t
 }
 
-// write stores a note.
 func (t *task) write(n *store.Note) {
 	if n.Progress != nil {
 		progress := *n.Progress

@@ -25,7 +25,6 @@ type turnCount struct {
 	Since int64 `json:"since"`
 }
 
-// inLine is a task in line.
 type inLine struct {
 	turn
 	ID string `json:"id"`

@@ -25,7 +25,6 @@ type effect struct {
 	Doc json.RawMessage `json:"doc,omitempty"` // empty if the document is deleted
 }
 
-// origin names a unit.
 type origin struct {
 	Root ref    `json:"r"`
 	U    string `json:"u"`

@@ -231,7 +231,6 @@ func (l *lent) leave(worker string) {
 	maps.DeleteFunc(l.open, func(by lease, _ map[store.ID]bool) bool { return by.Worker == worker })
 }
 
-// put remembers claimed tasks.
 func (l *lent) put(tasks []*doc) {
 	l.lock()
 	defer l.mu.Unlock()
