@@ -128,10 +128,7 @@ func (c *claim) take(l lane) (more bool, err error) {
 		}
 		if err != nil || p == nil {
 			c.unlock(l, at)
-			if err == nil {
-				err = s.heal(c.ctx, l, *at)
-			}
-			return true, err
+			return true, err // look repairs the cursor
 		}
 	}
 	chosen, most, to, err := c.choose(l, p, at.cursor)
@@ -176,10 +173,11 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	}
 }
 
-// unlock unlocks the cursor if this claim has locked it.
+// unlock unlocks the cursor if this claim has locked it, by writing it unchanged. A request to unlock it would make
+// servers before 7.6 ask for further tries if the lock has expired.
 func (c *claim) unlock(l lane, at *mark) {
 	if c.locked {
-		_ = c.s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly})
+		_ = c.s.move(c.ctx, l, *at, at.cursor)
 	}
 	c.locked = false
 }
@@ -269,12 +267,11 @@ func (c *claim) intend(chosen []*doc) error {
 func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (lost bool, err error) {
 	s, now := c.s, c.s.now(c.ctx)
 	locked, moved := c.locked, false
+	c.locked = false
 	move := func() error {
-		if to == from.cursor {
-			c.unlock(l, from)
+		if to == from.cursor && !locked {
 			return nil
 		}
-		c.locked = false
 		err := s.move(c.ctx, l, *from, to)
 		if moved = err == nil; !moved { // if the lock was lost, or the result is unknown, the CAS of the tasks decides
 			s.minds.clash(l)

@@ -141,7 +141,7 @@ func dial(o *options) (*gocb.Cluster, error) {
 		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
 			QueryTimeout: 30 * time.Second},
-		RetryStrategy: patient,
+		RetryStrategy: patient{},
 		// The client's observers report to its log, which nobody reads. Also, the default tracer has a data race when a
 		// request is canceled.
 		Tracer:               &gocb.NoopTracer{},

@@ -28,8 +28,7 @@ func (s *Store) mutate(
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
 	gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound, gocb.ErrDurabilityImpossible,
-	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked,
-	gocb.ErrPlanningFailure, gocb.ErrIndexNotFound}
+	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrPlanningFailure, gocb.ErrIndexNotFound}
 
 // unknown reports whether a write may have happened despite an error: refusals are the errors after which nothing was
 // written. gocb has no single error for a lost answer: a connection that ends causes an io.EOF.
@@ -82,22 +81,15 @@ func (s *Store) again(ctx context.Context, do func() error) error {
 	}
 }
 
-// retries limits how often the client repeats a request, by reason. There is no limit for other reasons.
-type retries map[gocb.RetryReason]uint32
-
-var (
-	// Requests whose connection ended are repeated by the engine: the client would send them again while the first one
-	// may still be in transit. A request for a locked document fails at once.
-	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
-		gocb.KVLockedRetryReason: 0}
-	// briefly is for unlocks. Servers before 7.6 ask the client to repeat an unlock if the lock has expired.
-	briefly = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
-		gocb.KVTemporaryFailureRetryReason: 3}
-)
+// patient says which requests the client repeats: all except those for locked documents, which fail at once, and those
+// whose connection ended. The engine repeats the latter itself, because the client would send them again while the
+// first one may still be in transit.
+type patient struct{}
 
 // RetryAfter implements gocb.RetryStrategy.
-func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if most, is := r[reason]; is && request.RetryAttempts() >= most {
+func (patient) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+	switch reason {
+	case gocb.SocketNotAvailableRetryReason, gocb.SocketCloseInFlightRetryReason, gocb.KVLockedRetryReason:
 		return &gocb.NoRetryRetryAction{}
 	}
 	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
