@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -152,11 +153,8 @@ func (s *Store) checkTime(ctx context.Context) (string, error) {
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	h := store.UnknownHealth()
 	version, err := s.version(ctx)
-	if err != nil {
-		return h, fmt.Errorf("examine: %w", err)
-	}
-	l, err := s.readLeader(ctx)
-	if err != nil {
+	l, wrong := s.readLeader(ctx)
+	if err = cmp.Or(err, wrong); err != nil {
 		return h, fmt.Errorf("examine: %w", err)
 	}
 	now := s.now(ctx)

@@ -24,13 +24,11 @@ func copiesOf(b *gocb.Bucket) (c copies) {
 		return c
 	}
 	vbuckets, err := config.NumVbuckets()
-	if err != nil {
+	wanted, none := config.NumReplicas()
+	if err != nil || none != nil {
 		return c
 	}
-	if c.wanted, err = config.NumReplicas(); err != nil {
-		return copies{}
-	}
-	c.placed = c.wanted
+	c = copies{wanted, wanted}
 	for vb := range vbuckets {
 		there := 0
 		for i := range c.wanted {

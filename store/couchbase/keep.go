@@ -45,9 +45,9 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leade
 		return true
 	})
 	if err != nil {
-		return store.Leadership{}, err
+		answer = store.Leadership{}
 	}
-	return answer, nil
+	return answer, err
 }
 
 func (s *Store) readLeader(ctx context.Context) (*leader, error) {

@@ -95,18 +95,14 @@ func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	taken := map[string]int64{}
 	there, err := query[string](ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope})
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
-	}
-	// The client would wait long for a collection that does not exist.
-	if slices.Contains(there, "meta") {
-		raw, _, err := s.get(ctx, s.meta, schema)
-		if err == nil && raw != nil {
+	if slices.Contains(there, "meta") { // the client would wait long for a collection that does not exist
+		var raw []byte
+		if raw, _, err = s.get(ctx, s.meta, schema); err == nil && raw != nil {
 			err = json.Unmarshal(raw, &taken)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
-		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
 	}
 	all, err := migrate.Read(migrations)
 	for i := range all {

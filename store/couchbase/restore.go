@@ -17,10 +17,7 @@ func (s *Store) Restore(
 		exist, err = b.Restore(tasks)
 		return err
 	})
-	if err != nil {
-		return 0, nil, alone(err)
-	}
-	return version, exist, nil
+	return version, exist, alone(err)
 }
 
 // remember gives a restored task its history.

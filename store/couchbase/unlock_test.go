@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/internal/cbfake"
 )
 
-// A claim of a part of a sheet leaves the cursor where it is, and unlocks it, so that the next claim need not wait until
-// the lock expires. It does not wait either if the lock has expired meanwhile.
+// A claim of a part of a sheet leaves the cursor where it is, and unlocks it, so that the next claim need not wait
+// until the lock expires. It does not wait either if the lock has expired meanwhile.
 func TestAClaimOfAPartOfASheetUnlocksTheCursor(t *testing.T) {
 	for name, expired := range map[string]bool{"in time": false, "after the lock has expired": true} {
 		t.Run(name, func(t *testing.T) {
