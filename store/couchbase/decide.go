@@ -221,11 +221,8 @@ func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 
 // writeRoot writes the root, which is the decision.
 func (w *work) writeRoot(root *doc) error {
-	h, write, was := root.header(), w.s.write, root.cas
-	if root.cas != 0 && h.Gone && h.Todo == 0 {
-		write = w.s.drop
-	}
-	ok, err := write(w.ctx, root)
+	was := root.cas
+	ok, err := w.s.write(w.ctx, root)
 	switch {
 	case err != nil || ok || was == 0 && root.cas == 0 && root.C == inTask: // an id is used once; see insert
 		return err

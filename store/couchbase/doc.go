@@ -273,13 +273,17 @@ func (d *doc) found(is *doc, text []byte) bool {
 	return false
 }
 
-// write inserts a new document, or replaces one that is unchanged since it was read. It reports whether it has written.
+// write inserts a new document, or replaces one that is unchanged since it was read. A deleted document that has no
+// work to be done is removed. write reports whether the document was unchanged.
 func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
-	if d.sheet != nil {
+	switch {
+	case d.sheet != nil:
 		d.dirty = true
 		w := &work{s: s, ctx: ctx, docs: map[ref]*doc{d.sheet.ref: d.sheet, d.ref: d}, order: []*doc{d.sheet, d}}
 		w.settle()
 		return w.commit()
+	case d.cas != 0 && d.header().buried():
+		return s.drop(ctx, d)
 	}
 	level := s.durability
 	// A lost beat costs at most a second attempt. But nobody rescues the tasks of a worker that is not listed.
@@ -339,14 +343,10 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	return err == nil, refusal(err)
 }
 
-// putBack writes a document some of whose work is done. A deleted document without more work is removed. putBack
-// reports whether the document was unchanged.
+// putBack writes a document some of whose work is done. It reports whether the document was unchanged.
 func (s *Store) putBack(ctx context.Context, d *doc) (bool, error) {
 	if h := d.header(); h.Unit == nil && h.Tell == "" {
 		h.Todo = 0
-	}
-	if d.header().buried() {
-		return s.drop(ctx, d)
 	}
 	return s.write(ctx, d)
 }

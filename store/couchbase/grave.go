@@ -38,10 +38,9 @@ const forgetAfter = 24 * time.Hour
 // expiry returns after how long the server removes a document; 0 means never. Graves expire, as do dead workers that
 // hold nothing, and records that were deleted or are about to be created.
 func (s *Store) expiry(ctx context.Context, d *doc) time.Duration {
-	if d.header().buried() { // also if unpin has read a grave as the root of a unit
-		return max(s.young(ctx, d.header()), 0) + time.Second // the server drops the fraction
-	}
 	switch b := d.body.(type) {
+	case *grave:
+		return max(s.young(ctx, &b.head), 0) + time.Second // the server drops the fraction
 	case *record:
 		if b.Body == nil && b.Unit == nil {
 			return forgetAfter
@@ -66,7 +65,7 @@ func (s *Store) drop(ctx context.Context, d *doc) (bool, error) {
 		left.From, left.Texts, left.Runs = sh.From, make([]json.RawMessage, len(sh.Texts)), sh.Runs
 	}
 	in := &doc{ref: d.ref, body: left, cas: d.cas}
-	ok, err := s.write(ctx, in)
+	ok, err := s.writeAt(ctx, in, s.durability)
 	d.cas = in.cas
 	return ok, err
 }

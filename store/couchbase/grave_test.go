@@ -302,6 +302,9 @@ func TestAGraveThatIsTheRootOfAnUndecidedUnitExpires(t *testing.T) {
 	if r.must("read", err); was == nil || is == nil || is.cas == was.cas {
 		t.Fatalf("the root was %+v, and is %+v", was, is)
 	}
+	if n := r.f.Indexed(r.b.scope, "tusk_id"); n != 1 {
+		t.Errorf("lists find %d documents instead of one task", n)
+	}
 	time.Sleep(2*time.Second + 100*time.Millisecond)
 	if raw, _, err := r.b.get(r.ctx(), r.b.tasks, is.ID); raw != nil || err != nil {
 		t.Errorf("it is still there: %s, %v", raw, err)

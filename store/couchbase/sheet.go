@@ -281,18 +281,18 @@ func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	in, err := s.read(ctx, at)
 	if err != nil {
 		return nil, err
-	} else if in == nil {
-		return there(s.read(ctx, r)) // the last tasks of a sheet may have moved out meanwhile
 	}
-	if d := in.of(r.ID); d != nil {
-		return d, nil
+	if in != nil {
+		if d := in.of(r.ID); d != nil {
+			return d, nil
+		}
+		if u := in.header().Unit; u != nil && in.decided(u.U, r) != nil {
+			d = blank(r)
+			d.header().Pin = &pin{origin{in.ref, u.U}, in.header().Todo}
+			return d, nil
+		}
 	}
-	if u := in.header().Unit; u != nil && in.decided(u.U, r) != nil {
-		d = blank(r)
-		d.header().Pin = &pin{origin{in.ref, u.U}, in.header().Todo}
-		return d, nil
-	}
-	return there(s.read(ctx, r)) // it has moved meanwhile
+	return there(s.read(ctx, r)) // it may have moved meanwhile
 }
 
 // spread reads tasks and, for each sheet among the ids, the sheet and all its tasks, including those that have moved.
