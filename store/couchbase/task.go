@@ -101,8 +101,7 @@ func taskRef(id store.ID) ref { return ref{inTask, id.String()} }
 const deleted = "-"
 
 var letters = map[store.State]string{0: deleted, store.Scheduled: "s", store.Pending: "p", store.Available: "a",
-	store.Running:   "r",
-	store.Retryable: "y", store.Completed: "c", store.Cancelled: "x", store.Discarded: "d"}
+	store.Running: "r", store.Retryable: "y", store.Completed: "c", store.Cancelled: "x", store.Discarded: "d"}
 
 var states = func() map[string]store.State {
 	of := map[string]store.State{}

@@ -75,21 +75,17 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 	if err = s.passing(err); err != nil {
 		return err
 	}
-	if root.has(p.U) {
+	switch {
+	case root.has(p.U):
 		return s.complete(ctx, root)
-	}
-	if root != nil {
-		if d.cas == 0 { // it was about to move out of its sheet, and has since
-			return nil
-		}
-		if ok, err := s.write(ctx, root); !ok || err != nil {
-			// The root has changed, perhaps by the decision.
+	case d.cas == 0: // it was about to move out of its sheet, and has since
+		return nil
+	case root != nil:
+		if ok, err := s.write(ctx, root); !ok || err != nil { // it has changed, perhaps by the decision
 			return err
 		}
 	}
-	if d.cas != 0 {
-		_, err = s.release(ctx, d)
-	}
+	_, err = s.release(ctx, d)
 	return err
 }
 
@@ -103,14 +99,13 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 }
 
 // complete does what another process has decided and left undone.
-func (s *Store) complete(ctx context.Context, root *doc) error {
+func (s *Store) complete(ctx context.Context, root *doc) (err error) {
 	var docs []*doc
 	if root.header().Unit != nil {
-		var err error
-		if docs, err = s.redo(ctx, root); err != nil {
-			return err
+		if docs, err = s.redo(ctx, root); err == nil {
+			err = s.clear(ctx, root)
 		}
-		if err := s.clear(ctx, root); err != nil {
+		if err != nil {
 			return err
 		}
 	}

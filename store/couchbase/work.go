@@ -41,8 +41,7 @@ type work struct {
 func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
 	w.s, w.ctx = s, ctx
 	return until(ctx, func(int) (bool, error) {
-		w.docs, w.order, w.ready, w.rings, w.told = map[ref]*doc{}, nil, nil, nil, nil
-		w.torn = false
+		w.docs, w.order, w.ready, w.rings, w.told, w.torn = map[ref]*doc{}, nil, nil, nil, nil, false
 		w.batch = rules.New(instant(s.now(ctx)), w)
 		w.batch.Behind = time.Duration(s.clock.behind.Load()) * time.Microsecond
 		if err := verbs(w.batch); err != nil {
