@@ -10,19 +10,8 @@ import (
 	"log/slog"
 )
 
-// A damaged document does not affect others:
-//
-//   - A task that can be read in part is claimed, with its Damage. A task or a sheet that cannot be read counts as
-//     deleted.
-//   - A page is deleted and a cursor is reset; the sweep finds the tasks.
-//   - A directory is rebuilt from the names that can be read and from the index, and a key from its tasks. Copies of
-//     the damaged documents are kept (see aside).
-//   - A worker counts as dead; the index knows what it holds.
-//   - If the leader's document is damaged, nobody leads.
-//   - A group of errors begins again.
-//
-// All else that reads many documents skips damaged ones. Each is logged.
-
+// errDamaged says that a document cannot be read. That does not affect others: docs/couchbase.md has what happens to
+// each kind of document. All that reads many documents skips damaged ones, and logs each.
 var errDamaged = errors.New("damaged")
 
 // decode reads a document's JSON into v. If it fails, the error is errDamaged, and v has what could be read.
