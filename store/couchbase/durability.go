@@ -24,8 +24,8 @@ func copiesOf(b *gocb.Bucket) (c copies) {
 		return c
 	}
 	vbuckets, err := config.NumVbuckets()
-	wanted, none := config.NumReplicas()
-	if err != nil || none != nil {
+	wanted, wrong := config.NumReplicas()
+	if err != nil || wrong != nil {
 		return c
 	}
 	c = copies{wanted, wanted}
