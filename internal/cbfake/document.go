@@ -167,7 +167,7 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 	now := time.Now()
 	there := d.now().there(c.time())
 	switch p.Command {
-	case memd.CmdGet, memd.CmdGetLocked, memd.CmdDelete, memd.CmdUnlockKey, memd.CmdReplace:
+	case memd.CmdGet, memd.CmdGetLocked, memd.CmdDelete, memd.CmdReplace:
 		if !there {
 			r.Status = memd.StatusKeyNotFound
 			return
@@ -178,8 +178,6 @@ func (c *Cluster) document(s *client, p, r *memd.Packet) {
 		d.read(r, now)
 	case memd.CmdGetLocked:
 		c.lock(d, p, r, now)
-	case memd.CmdUnlockKey:
-		c.unlock(d, p, r, now)
 	case memd.CmdAdd, memd.CmdSet, memd.CmdReplace:
 		c.store(s, d, p, r, there, now)
 	case memd.CmdDelete:
@@ -222,22 +220,6 @@ func (c *Cluster) lock(d *doc, p, r *memd.Packet, now time.Time) {
 	v := d.now()
 	v.cas = d.lockCAS
 	r.Value, r.Cas, r.Datatype, r.Extras = v.value, v.cas, v.datatype, binary.BigEndian.AppendUint32(nil, v.flags)
-}
-
-// unlock unlocks a document. If it is not locked, the answer is that of servers since 7.6, or with
-// OldUnlock that of older ones. github.com/couchbase/kv_engine: docs/BinaryProtocol.md, 0x95, and
-// MB-58088.
-func (c *Cluster) unlock(d *doc, p, r *memd.Packet, now time.Time) {
-	switch {
-	case !d.locked(now) && c.faults.OldUnlock:
-		r.Status = memd.StatusTmpFail
-	case !d.locked(now):
-		r.Status = memd.StatusNotLocked
-	case p.Cas != d.lockCAS:
-		r.Status = memd.StatusLocked
-	default:
-		d.lockedUntil = time.Time{}
-	}
 }
 
 // may reports whether a write with a CAS may proceed.

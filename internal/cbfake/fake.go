@@ -180,8 +180,7 @@ func (c *Cluster) Writes() (n int64) {
 func (c *Cluster) Queries() int64 { return c.queries.Load() }
 
 var documentRequests = []memd.CmdCode{memd.CmdGet, memd.CmdSet, memd.CmdAdd, memd.CmdReplace, memd.CmdDelete,
-	memd.CmdGetLocked,
-	memd.CmdUnlockKey, memd.CmdSubDocMultiMutation}
+	memd.CmdGetLocked, memd.CmdSubDocMultiMutation}
 
 func (n *node) accept() {
 	for {

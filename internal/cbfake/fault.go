@@ -36,9 +36,6 @@ type Faults struct {
 	Late time.Duration
 	// Stuck stops the update of indexes. A query that asks for all writes then times out.
 	Stuck bool
-	// OldUnlock makes it a temporary failure to unlock a document that is not locked, as before
-	// 7.6.
-	OldUnlock bool
 }
 
 // Set replaces all faults.

@@ -59,7 +59,7 @@ var onCouchbase = []planted{
 		faults: "F1,F45", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "the dead may claim on Couchbase", ground: "couchbase",
 		edits: []change{watchNothing, deafHeart, {
-			"store/couchbase/worker.go", "	specs := []gocb.MutateInSpec{replaceG, name}\n",
+			"store/couchbase/claim.go", "	specs := []gocb.MutateInSpec{replaceG, name}\n",
 			"	specs := []gocb.MutateInSpec{name}\n"}},
 		faults: "F2", caught: "I4"}, env: envTime + "=20s"},
 	{mutant: mutant{name: "a lease is written without its CAS", ground: "couchbase", edits: []change{{

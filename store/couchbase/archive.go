@@ -13,15 +13,15 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// dueCursor says where a page begins: after an instant in a class.
+// dueCursor is where a page begins: after an instant in a class.
 type dueCursor struct {
 	State store.State
 	Queue string
 	After int64
 }
 
-// Due implements store.Archiver. It walks the index of finished tasks class by class. The index may lag, so Due checks
-// the documents: it skips a task that is gone, or whose end differs from the one in the index.
+// Due implements store.Archiver. It reads the index of finished tasks class by class, and then the documents, which may
+// have changed since: it skips a task that was deleted, or whose end differs from the one in the index.
 func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limit int) (due store.Due, err error) {
 	defer says(&err, "due")
 	var begin dueCursor
@@ -60,9 +60,8 @@ func (s *Store) Due(ctx context.Context, keep store.Retention, from string, limi
 	return due, nil
 }
 
-// endedNext returns about limit tasks of a class that ended after an instant. They include every task that ended up to
-// last, which is 0 if there are none. The index does not order tasks that ended at the same instant, so a page ends
-// between two instants.
+// endedNext returns about limit tasks of a class that ended after an instant: all that ended up to last, which is 0 if
+// there are none. The index does not order tasks that ended at the same instant, so a page ends between two instants.
 func (s *Store) endedNext(
 	ctx context.Context, c *class, after int64, limit int,
 ) (ends []rules.Ending, last int64, err error) {
@@ -70,7 +69,7 @@ func (s *Store) endedNext(
 	if err == nil && len(rows) > limit { // more tasks may have ended at the last instant
 		at := rows[limit].At
 		if rows = slices.DeleteFunc(rows, func(e ended) bool { return e.At == at }); len(rows) == 0 {
-			// The caller must get past this instant even if its tasks have changed meanwhile.
+			// The caller must go on after this instant even if its tasks have changed meanwhile.
 			last = at
 			rows, err = s.ended(ctx, c, at-1, at, math.MaxInt32)
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// aside is a copy of a damaged document, kept when the document is rebuilt. Check names it until somebody removes it.
-// If a document is damaged more than once, only the latest copy is kept.
+// aside is a copy of a damaged document that was rebuilt. Check reports it until it is removed. Only the latest copy of
+// a document is kept.
 type aside struct {
 	In   string `json:"in"` // the collection
 	ID   string `json:"id"`
 	Why  string `json:"why"`
-	Mend string `json:"mend,omitempty"` // what an operator has to do; empty if the document is rebuilt without one
+	Mend string `json:"mend,omitempty"` // what an operator has to do; empty if nothing
 	Was  []byte `json:"was"`
 }
 
@@ -34,7 +34,7 @@ func (s *Store) setAside(
 	})
 }
 
-// checkDamage names the documents that were set aside.
+// checkDamage reports the documents that were set aside.
 func (s *Store) checkDamage(ctx context.Context) (string, error) {
 	const most = 5
 	var names, mends []string

@@ -55,3 +55,46 @@ func TestTheNotesOfASignOffAreStoredOnce(t *testing.T) {
 		t.Errorf("met: %v; the logs are %+v", met.Load(), logs)
 	}
 }
+
+// A worker dies, and its document expires. Somebody who has known it as living, or as dead with something left to do,
+// writes a part of it late. It still expires.
+func TestTheDocumentOfADeadWorkerExpires(t *testing.T) {
+	for name, write := range map[string]func(r *rig, living, dead *doc) error{
+		"a cancel": func(r *rig, _, _ *doc) error {
+			return r.a.stop(r.ctx(), &task{ID: r.key("x"), Run: []lease{{Worker: r.worker.String()}}})
+		},
+		"a beat": func(r *rig, living, _ *doc) error {
+			_, err := r.a.answerBeat(r.ctx(), living.worker(), &store.Beat{Worker: store.Worker{ID: r.worker}})
+			return err
+		},
+		"another leader": func(r *rig, _, dead *doc) error {
+			_, err := r.a.leftBy(r.ctx(), r.worker.String(), dead)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			r.add(r.task("x", nil))
+			r.claim()
+			r.must("finish", r.finish(r.ctx(), r.outcome("x", store.Completed)))
+			r.beat(r.b, r.worker, time.Nanosecond)
+			r.must("stop", r.b.stop(r.ctx(), &task{ID: r.key("x"), Run: []lease{{Worker: r.worker.String()}}}))
+			living, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
+			r.must("read", err)
+			dead, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
+			r.must("read", err)
+			dead.worker().G = nil
+			_, err = r.b.Rescue(r.ctx(), r.term, 10)
+			r.must("rescue", err)
+			d, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
+			if r.must("read", err); !d.worker().Combed || len(living.worker().Stops)+len(dead.worker().Leases) != 2 {
+				t.Fatalf("it is %s, and was %s", d.raw, living.raw)
+			}
+			r.must("write", write(r, living, dead))
+			r.f.JumpClock(forgetAfter + time.Minute)
+			if raw, _, err := r.b.get(r.ctx(), r.b.meta, d.ID); raw != nil || err != nil {
+				t.Errorf("it is still there: %s, %v", raw, err)
+			}
+		})
+	}
+}

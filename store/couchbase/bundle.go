@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// errTaken says that another call's sheet already occupies the block.
+// errTaken says that the block has a sheet of another call.
 type errTaken struct{ ref }
 
 func (e errTaken) Error() string { return "the block " + e.ID + " is taken" }
 
-// bundle puts new tasks that differ only in their ids and args into sheets, unless they are part of a unit.
+// bundle puts new tasks that differ only in ids and args into sheets, unless they are part of a unit.
 func (w *work) bundle() {
 	inUnit := func(d *doc) bool { return d.dirty && (d.cas != 0 || d.C != inTask || len(d.task().Needs) > 0) }
 	if slices.ContainsFunc(w.order, inUnit) {
@@ -39,7 +39,7 @@ func (w *work) bundle() {
 	w.order = order
 }
 
-// alike returns how many documents, starting at from, fit into one sheet.
+// alike returns how many documents from a place on fit into one sheet.
 func (w *work) alike(from int) int {
 	var first task
 	var at ref

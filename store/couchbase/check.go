@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -41,7 +42,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		s.checkLag, s.checkClocks, s.checkTime, s.checkDamage}
 	for _, check := range checks {
 		warning, err := check(ctx)
-		if err != nil { // a failed check is no reason not to start
+		if err != nil { // a process can start although a check fails
 			warning = fmt.Sprintf("not all could be checked: %v", err)
 		}
 		if warning != "" {
@@ -97,7 +98,7 @@ func (s *Store) checkIndexes(ctx context.Context) (string, error) {
 		"'tusk migrate up --dry-run --show-sql'", strings.Join(missing, ", ")), nil
 }
 
-// checkLag measures how long the indexes take to catch up with everything that was written.
+// checkLag measures how long the indexes take to catch up with all writes.
 func (s *Store) checkLag(ctx context.Context) (string, error) {
 	begun := time.Now()
 	_, err := query[struct{}](ctx, s, queryDue, args{"n": 1})
@@ -108,8 +109,8 @@ func (s *Store) checkLag(ctx context.Context) (string, error) {
 	return "", err
 }
 
-// checkClocks compares the clocks of the nodes by the CAS of their writes. Each bound is off by at most the time of one
-// write, in the safe direction, so a reported difference is certain.
+// checkClocks compares the clocks of the nodes by the CAS of their writes. The error of each bound is at most the time
+// of one write, and reduces the difference, so a reported difference is certain.
 func (s *Store) checkClocks(ctx context.Context) (string, error) {
 	earliest, latest := int64(math.MaxInt64), int64(math.MinInt64)
 	for i := range 16 { // documents of 16 vbuckets
@@ -128,8 +129,8 @@ func (s *Store) checkClocks(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// checkTime finds out whether the time that this engine goes by stands still. While a node's clock is behind the CAS of
-// an earlier write, each write's CAS is only one more than the last.
+// checkTime finds out whether the engine's time stands still: while a node's clock is behind the CAS of an earlier
+// write, the CAS of each write is only one more than the last.
 func (s *Store) checkTime(ctx context.Context) (string, error) {
 	first, err := s.meta.Upsert(clockKey, 1, &gocb.UpsertOptions{Context: ctx})
 	if err != nil {
@@ -152,11 +153,8 @@ func (s *Store) checkTime(ctx context.Context) (string, error) {
 func (s *Store) Examine(ctx context.Context) (store.Health, error) {
 	h := store.UnknownHealth()
 	version, err := s.version(ctx)
-	if err != nil {
-		return h, fmt.Errorf("examine: %w", err)
-	}
-	l, err := s.readLeader(ctx)
-	if err != nil {
+	l, wrong := s.readLeader(ctx)
+	if err = cmp.Or(err, wrong); err != nil {
 		return h, fmt.Errorf("examine: %w", err)
 	}
 	now := s.now(ctx)

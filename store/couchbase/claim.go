@@ -13,63 +13,57 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lockTime is how long a claim locks the cursor of a lane. If a lock is lost, others claim too; the writes of the tasks
-// then decide.
+// lockTime is how long a claim locks the cursor of a lane. If a lock is lost, others claim from the lane too, and the
+// CAS of the tasks decides.
 const lockTime = 2 * time.Second
 
 // Claim implements store.Leaser.
 func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (_ []store.Task, err error) {
 	defer says(&err, "claim")
 	c := &claim{s: s, ctx: ctx, r: r, worker: r.Worker.String(), token: r.Token.String()}
-	return c.do()
+	s.claims.Add(1)
+	if r.Again {
+		return c.again()
+	}
+	for _, queue := range r.Queues {
+		lanes, err := s.lanes(ctx, queue)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range lanes {
+			for more := true; more && len(c.got) < r.Limit && (c.away == nil || len(c.got) == 0); {
+				if more, err = c.take(l); err == errUsed {
+					return nil, nil
+				} else if err = s.passing(err); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	if len(c.got) > 0 {
+		return c.answers(), nil
+	}
+	if c.meant { // others have claimed all of it
+		s.lent.forgo(c.worker, c.token)
+	}
+	// Check that the worker lives. A claim that finds tasks learns this from its intent.
+	_, err = s.meant(ctx, c.worker, c.token)
+	return nil, cmp.Or(err, c.away)
 }
 
-// claim is one request.
+// claim is one call of Claim.
 type claim struct {
 	s             *Store
 	ctx           context.Context
 	r             store.ClaimRequest
 	worker, token string
 	got           []*doc
-	meant         bool  // the worker's document holds an intent for the token
+	meant         bool  // the worker's document has an intent with the token
+	locked        bool  // the cursor of the lane is locked
 	away          error // why a lane could not be read
 }
 
-func (c *claim) do() ([]store.Task, error) {
-	if err := c.ctx.Err(); err != nil {
-		return nil, err
-	}
-	c.s.claims.Add(1)
-	if c.r.Again {
-		return c.again()
-	}
-	for _, queue := range c.r.Queues {
-		lanes, err := c.s.lanes(c.ctx, queue)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range lanes {
-			for more := true; more && len(c.got) < c.r.Limit && (c.away == nil || len(c.got) == 0); {
-				if more, err = c.take(l); err == errUsed {
-					return nil, nil
-				} else if err = c.s.passing(err); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	if len(c.got) == 0 {
-		if c.meant { // others got all of it
-			c.s.lent.forgo(c.worker, c.token)
-		}
-		// Check that the worker lives. A claim that finds tasks learns this from its intent.
-		_, err := c.s.meant(c.ctx, c.worker, c.token)
-		return nil, cmp.Or(err, c.away)
-	}
-	return c.answers(), nil
-}
-
-// errUsed refuses a token that has claimed already.
+// errUsed refuses a token that was used for another claim.
 var errUsed = errors.New("the token has been used")
 
 func (c *claim) answers() []store.Task {
@@ -81,9 +75,8 @@ func (c *claim) answers() []store.Task {
 	return tasks
 }
 
-// again returns what the first request with the token has claimed, and ensures that it claims no more. The intent may
-// be lost although its lease was kept, so again also asks the index. If the index does not answer, claims go on, and
-// the leader asks it later.
+// again returns what the first call with the token has claimed. A failover may have lost an intent and kept its lease,
+// so again also queries the index. If the index does not answer, claims go on, and the leader queries it later.
 func (c *claim) again() ([]store.Task, error) {
 	s := c.s
 	meant, err := s.meant(c.ctx, c.worker, c.token)
@@ -107,43 +100,35 @@ func (c *claim) again() ([]store.Task, error) {
 	}
 	var passed []*task
 	for _, d := range docs {
-		switch t := d.ready(); {
-		case d.holds(c.r.Token.String()):
+		if t, is := d.taskIn(); is && t.holds(c.r.Token) {
 			c.got = append(c.got, d)
-		case t != nil && slices.Contains(meant, d.ID):
+		} else if t := d.ready(); t != nil && slices.Contains(meant, d.ID) {
 			passed = append(passed, t)
 		}
 	}
-	_ = s.queueUp(c.ctx, passed...) // or the sweep does it
-	return c.answers(), nil         // after this, others may change the sheets
+	_ = s.queueUp(c.ctx, passed...) // otherwise the sweep does it
+	return c.answers(), nil         // last, because Finish may then change the documents
 }
 
-// take claims from one lane and reports whether there may be more. As long as nobody else moves the lane's cursor,
-// moving it by CAS is enough. After a conflict, claimers lock the cursor for a while and so wait for each other.
+// take claims from one lane and reports whether there may be more tasks. As long as nobody else moves the lane's
+// cursor, take moves it by CAS. After a clash, claims lock the cursor for a while, and so wait for each other.
 func (c *claim) take(l lane) (more bool, err error) {
 	s := c.s
 	at, p, err := c.looked(l)
 	if err != nil || p == nil {
 		return err == nil && at != nil, err
 	}
-	var unlock func() // nil if the cursor is not locked
 	if is := s.minds.of(l); is.busy() || at.cas == maskedCAS {
 		was := at.cursor
 		if at.cursor, at.cas, err = c.lock(l); err != nil {
 			return false, err
 		}
-		unlock = func() {
-			_ = s.lines.Unlock(l.cursor(), at.cas, &gocb.UnlockOptions{Context: c.ctx, RetryStrategy: briefly})
-		}
 		if at.cursor != was {
 			p, err = s.readPage(c.ctx, l, at.Page)
 		}
 		if err != nil || p == nil {
-			unlock()
-			if err == nil {
-				err = s.heal(c.ctx, l, *at)
-			}
-			return true, err
+			c.unlock(l, at)
+			return true, err // look repairs the cursor
 		}
 	}
 	chosen, most, to, err := c.choose(l, p, at.cursor)
@@ -151,28 +136,26 @@ func (c *claim) take(l lane) (more bool, err error) {
 		err = c.intend(chosen)
 	}
 	if err != nil {
-		if unlock != nil {
-			unlock()
-		}
+		c.unlock(l, at)
 		return false, err
 	}
-	lost, err := c.lease(l, at, to, chosen, most, unlock)
+	lost, err := c.lease(l, at, to, chosen, most)
 	return lost || to.Page != at.Page || to.Place < len(p.Entries), err
 }
 
-// maskedCAS is the CAS that a locked document shows instead of its own.
+// maskedCAS is the CAS that the server returns for a locked document.
 const maskedCAS = ^gocb.Cas(0)
 
-// lock locks the cursor. If the cursor is locked already, lock tries again after a pause, which grows with each try and
-// is remembered for the next lock. So the claimers of a lane wait for each other instead of failing, and ask less often
-// the more of them there are.
+// lock locks the cursor. While others have locked it, lock tries again after a pause, which grows with each try and is
+// remembered for the next lock. So the more processes claim from a lane, the less often each of them tries.
 func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	pause := max(c.s.minds.of(l).pause, leastPause)
 	for try := 1; ; try++ {
 		got, err := c.s.lines.GetAndLock(l.cursor(), lockTime, &gocb.GetAndLockOptions{Context: c.ctx})
 		if err == nil {
 			c.s.minds.locked(l, try, pause)
-			if err = got.Content(&cur); err != nil { // the next reader repairs it
+			err = got.Content(&cur)
+			if c.locked = err == nil; !c.locked { // the next reader resets it
 				c.s.minds.forget(l)
 			}
 			return cur, got.Cas(), err
@@ -190,8 +173,17 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 	}
 }
 
-// choose reads the tasks of a page from the cursor on and returns those to lease and the new cursor. If the last one is
-// a sheet that is only leased in part, most is the number of its tasks to lease, and the cursor stays at that sheet.
+// unlock unlocks the cursor if this claim has locked it, by writing it unchanged. A request to unlock it would make
+// servers before 7.6 ask for further tries if the lock has expired.
+func (c *claim) unlock(l lane, at *mark) {
+	if c.locked {
+		_ = c.s.move(c.ctx, l, *at, at.cursor)
+	}
+	c.locked = false
+}
+
+// choose reads the tasks of a page from the cursor on. It returns those to lease, and the new cursor. If only a part of
+// the last one, a sheet, is to be leased, most is the number of tasks, and the new cursor points to the sheet.
 func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to cursor, err error) {
 	to = cur
 	want := c.r.Limit - len(c.got)
@@ -229,10 +221,11 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to
 	return chosen, 0, to, nil
 }
 
-// intend writes into the worker's document what is about to be leased, so that no lease is ever unknown. It fails if
-// the worker is dead. The first call for a token also fails if the token has been used.
+// intend writes into the worker's document what is about to be leased, so that a rescue finds each lease. It also
+// removes tokens under which the worker holds nothing. It fails if the worker is dead, or if another claim has used the
+// token.
 func (c *claim) intend(chosen []*doc) error {
-	ids := make([]string, len(chosen))
+	s, ids := c.s, make([]string, len(chosen))
 	for i, d := range chosen {
 		ids[i] = d.ID
 	}
@@ -241,10 +234,21 @@ func (c *claim) intend(chosen []*doc) error {
 		name = gocb.ArrayAppendSpec(leasePath(c.token), ids, &gocb.ArrayAppendSpecOptions{HasMultiple: true,
 			CreatePath: true})
 	}
-	err := c.s.intend(c.ctx, c.worker, name)
-	if errors.Is(err, gocb.ErrPathExists) { // by another request, or by this one if its answer was lost
+	specs := []gocb.MutateInSpec{replaceG, name}
+	with := specs
+	for _, old := range s.lent.closed(c.worker, 12) {
+		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
+	}
+	err := s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, with...)
+	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token, does not exist
+		err = s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, specs...)
+	}
+	if absent(err) {
+		return store.ErrWorkerDead
+	}
+	if errors.Is(err, gocb.ErrPathExists) { // from another claim, or from this one if the answer was lost
 		slices.Sort(ids)
-		is, err := c.s.meant(c.ctx, c.worker, c.token)
+		is, err := s.meant(c.ctx, c.worker, c.token)
 		if err == nil && !slices.Equal(is, slices.Compact(ids)) {
 			err = errUsed
 		}
@@ -257,74 +261,65 @@ func (c *claim) intend(chosen []*doc) error {
 
 // lease moves the cursor, which also unlocks it, and leases the tasks. It reports whether others got any of them.
 //
-// Without a lock, the move comes first: if it is refused, others have claimed from there, and nothing is leased. With a
-// lock, the cursor moves while the tasks are leased, but after the lease of a sheet at which it stays. A page that was
-// read to its end is deleted if the move is known to have happened.
-func (c *claim) lease(
-	l lane, from *mark, to cursor, chosen []*doc, most int, unlock func(),
-) (lost bool, err error) {
+// The move comes first. If there is no lock and the move is refused, others have claimed the tasks, and lease returns.
+// Under a lock, a part of a sheet is leased before the move, because the next claim begins at that sheet. The page is
+// deleted only if the move is known to have happened.
+func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (lost bool, err error) {
 	s, now := c.s, c.s.now(c.ctx)
-	moved := false
+	locked, moved := c.locked, false
+	c.locked = false
 	move := func() error {
+		if to == from.cursor && !locked {
+			return nil
+		}
 		err := s.move(c.ctx, l, *from, to)
-		if moved = err == nil; !moved { // if the result is unknown, the writes of the tasks decide
+		if moved = err == nil; !moved { // if the lock was lost, or the result is unknown, the CAS of the tasks decides
 			s.minds.clash(l)
 			s.conflicts.Add(1)
 		}
 		return err
 	}
-	if unlock == nil && to != from.cursor && mismatch(move()) {
+	partly := locked && most > 0
+	if !partly && mismatch(move()) && !locked {
 		return true, nil
 	}
-	goOn := func() {
-		switch {
-		case unlock == nil: // the cursor has moved already
-		case to == from.cursor:
-			unlock()
-		default:
-			_ = move() // the lock may be lost: the writes of the tasks decide
-		}
-	}
 	won := make([][]*doc, len(chosen))
-	err = each(len(chosen)+1, func(i int) (err error) {
-		switch {
-		case i > 0:
-			n := blockSize
-			if most > 0 && i == len(chosen) {
-				n = most
-			}
-			won[i-1], err = s.lease(c.ctx, chosen[i-1], n, c.worker, c.token, now)
-		case most == 0:
-			goOn()
+	err = each(len(chosen), func(i int) (err error) {
+		n := blockSize
+		if most > 0 && i == len(chosen)-1 {
+			n = most
 		}
+		won[i], err = s.lease(c.ctx, chosen[i], n, c.worker, c.token, now)
 		return err
 	})
-	if most > 0 {
-		goOn()
+	if partly {
+		_ = move()
 	}
 	if err != nil {
 		return false, err
 	}
+	var passed []*task
 	for i, d := range chosen {
 		if len(won[i]) > 0 {
 			c.got = append(c.got, won[i]...)
 			continue
 		}
 		lost = true
-		if most > 0 && i == len(chosen)-1 { // the cursor still points at it
+		if most > 0 && i == len(chosen)-1 { // the cursor still points to it
 			s.minds.clash(l)
-		} else if err := s.lineUpAgain(c.ctx, d.ref); err != nil {
+		} else if is, err := s.load(c.ctx, d.ref); err != nil {
 			return lost, err
+		} else if t := is.ready(); t != nil { // the cursor has passed it
+			passed = append(passed, t)
 		}
 	}
 	if moved && to.Page != from.Page {
 		s.dropPage(c.ctx, l, from.Page, 0)
 	}
-	return lost, nil
+	return lost, s.queueUp(c.ctx, passed...)
 }
 
-// lease lends a task, or up to most tasks of a sheet, to a worker, if the document is unchanged. It returns the leased
-// tasks.
+// lease leases a task, or up to most tasks of a sheet, to a worker, if the document is unchanged. It returns the tasks.
 func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token string, now int64) ([]*doc, error) {
 	tasks := d.available(most)
 	for _, one := range tasks {
@@ -336,7 +331,7 @@ func (s *Store) lease(ctx context.Context, d *doc, most int, worker, token strin
 	}
 	won, err := s.writeAt(ctx, d, gocb.DurabilityLevelUnknown)
 	switch {
-	case err == nil && !won && d.cas == passed: // the next request with the token finds out what it has got
+	case err == nil && !won && d.cas == passed: // the caller asks again with the token
 		return nil, errUntold
 	case err == nil && !won:
 		s.conflicts.Add(1)
@@ -353,26 +348,11 @@ func (t *task) lend(worker, token string, at int64) {
 	t.Run = []lease{{worker, token}}
 }
 
-// lentOut returns a running task as its worker gets it.
+// lentOut returns a running task as a claim returns it.
 func (t *task) lentOut() store.Task {
 	a := t.answer(false)
 	if t.inSheet {
 		a.Piece = 1
 	}
 	return a
-}
-
-// holds reports whether a document is a task that runs under the token.
-func (d *doc) holds(token string) bool {
-	t, is := d.taskIn()
-	return is && t.holds(tokenOf(token))
-}
-
-// lineUpAgain appends a task to its lane again if it is still available, because the cursor may have passed it.
-func (s *Store) lineUpAgain(ctx context.Context, r ref) error {
-	d, err := s.load(ctx, r)
-	if d == nil || err != nil || d.ready() == nil {
-		return err
-	}
-	return s.queueUp(ctx, d.ready())
 }

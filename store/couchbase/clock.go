@@ -10,8 +10,8 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// resync is how often a handle compares its clock with the server's, resyncAfter how soon it tries again after a
-// failure, and resyncWithin how long the caller whose turn it is waits.
+// resync is how often a handle reads the server's clock, resyncAfter how soon it tries again after a failure, and
+// resyncWithin how long the caller that reads it waits.
 const (
 	resync       = 30 * time.Second
 	resyncAfter  = 5 * time.Second
@@ -24,14 +24,14 @@ const clockKey = "clock"
 // clock is what a handle knows of the server's clock.
 type clock struct {
 	offset   atomic.Int64  // server's clock minus this process's, in microseconds
-	behind   atomic.Int64  // by how many microseconds at most it is behind the server's
+	behind   atomic.Int64  // by how many microseconds at most the handle's time is behind the server's
 	synced   atomic.Int64  // when the offset was last measured; 0 if never
-	learning chan struct{} // full while somebody measures it for the first time
+	learning chan struct{} // full while a caller measures it for the first time
 }
 
-// sync reads the server's clock from the CAS of a write, which is the server's hybrid clock in nanoseconds. It takes
-// several samples and uses the one with the shortest round trip. It assumes that the write happened at the end of the
-// trip. So this clock is behind the server's by up to one trip and never ahead, and nothing is claimed before its time.
+// sync reads the server's hybrid clock, in nanoseconds, from the CAS of a write. It takes several samples and uses the
+// one with the shortest round trip. It assumes that the write happened at the end of the trip, so the handle's time is
+// behind the server's by up to one trip and never ahead, and nothing is claimed before its time.
 func (s *Store) sync(ctx context.Context) error {
 	best, offset := time.Hour, int64(0)
 	for range 4 {
@@ -56,7 +56,7 @@ func (s *Store) sync(ctx context.Context) error {
 	return nil
 }
 
-// now returns the server's clock in microseconds. Between syncs it follows this process's monotonic clock.
+// now returns the server's time in microseconds. Between syncs it follows the process's monotonic clock.
 func (s *Store) now(ctx context.Context) int64 {
 	at := s.clock.synced.Load()
 	switch {
@@ -72,12 +72,12 @@ func (s *Store) now(ctx context.Context) int64 {
 	return s.local(time.Now()) + s.clock.offset.Load()
 }
 
-// local is an instant in microseconds by this process's clock, without any changes to that clock since the handle was
-// opened.
+// local returns an instant in microseconds by the process's clock. Setting that clock while the handle is open has no
+// effect.
 func (s *Store) local(at time.Time) int64 { return s.opened.Add(at.Sub(s.opened)).UnixMicro() }
 
-// learn reads the server's clock for the first time. This process's own clock may be wrong by any amount, so nobody
-// uses it. All callers wait until the server's clock is known, their context ends, or the server refuses the request.
+// learn reads the server's clock for the first time. All callers wait until that has succeeded, their context ends, or
+// the server refuses the request: the process's own clock may be wrong by any amount.
 func (s *Store) learn(ctx context.Context) {
 	select {
 	case s.clock.learning <- struct{}{}:
@@ -98,7 +98,7 @@ func missing(err error) bool {
 	return errors.As(err, &late) && slices.Contains(late.RetryReasons, gocb.KVCollectionOutdatedRetryReason)
 }
 
-// instant and micros convert instants of documents to Go's and back; 0 is the zero time.
+// instant and micros convert between documents' microseconds and Go's times; 0 is the zero time.
 func instant(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}

@@ -1,12 +1,12 @@
 // Package couchbase is the engine for Couchbase Server 7.1 and later.
 //
-// Couchbase changes one document at a time, by compare-and-swap, and its indexes lag. So the write of a single
-// document makes every decision that must be exact, and also records what follows from it (unit.go). Available tasks
-// are listed in pages that are read by key (line.go), so no claim queries an index. Indexes are used for due tasks,
-// for lists, and for the sweeps that complete what a crash has left unfinished (sweep.go). A worker's document names
-// its leases before they are taken (worker.go). The clock is the server's, read from the CAS of writes (clock.go).
+// Couchbase changes one document at a time, by compare-and-swap, and its indexes lag. So each decision is the write of
+// one document, which also records what follows from it (unit.go). Available tasks are listed in pages that are read by
+// key (line.go), so no claim queries an index. Indexes serve due tasks, lists, and the sweeps that complete what a
+// crash left unfinished (sweep.go). A worker's document names its leases before they are taken (worker.go). The clock
+// is the server's, read from the CAS of writes (clock.go).
 //
-// The package may use package store, its rules, package bell and the client for the cluster.
+// The package may use package store, its rules, package bell and the Couchbase client.
 package couchbase
 
 import (
@@ -26,19 +26,17 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Store is a queue in a scope of a Couchbase bucket. It implements store.Store, store.Migrator, store.Maintainer,
-// store.Checker, store.Examiner, store.Notifier, store.Meter, store.Archiver and store.Restorer.
+// Store is a queue in a scope of a Couchbase bucket.
 type Store struct {
 	cluster                  *gocb.Cluster
 	kv                       *gocb.Bucket
 	bucket, scope            string
 	tasks, lines, keys, meta *gocb.Collection
-	// for all writes except leases, lines and beats
-	durability   gocb.DurabilityLevel
-	queryTimeout time.Duration
-	patience     time.Duration // how long a unit is left to its owner
-	lateBy       time.Duration // how late a request to create a document may arrive
-	learnWithin  time.Duration // how long the query service may take to learn of a new collection
+	durability               gocb.DurabilityLevel // of all writes except leases, lines and beats
+	queryTimeout             time.Duration
+	patience                 time.Duration // how long others leave a unit to its owner
+	lateBy                   time.Duration // how late a request to create a document may arrive
+	learnWithin              time.Duration // how long the query service may take to learn of a new collection
 
 	opened time.Time // has a monotonic reading
 	clock  clock
@@ -47,12 +45,13 @@ type Store struct {
 	lent      lent
 	sums      sums
 	bell      bell.Bell
-	swept     atomic.Int64
-	sweepFrom atomic.Int64 // at which lane the next sweep begins
-	forgot    atomic.Int64 // when old groups of errors were deleted last; as swept, since the handle was opened
+	swept     atomic.Int64 // when the last sweep began; like forgot, as nanoseconds since opened
+	sweepFrom atomic.Int64 // the lane at which the next sweep begins
+	forgot    atomic.Int64 // when old groups of errors were last deleted
 
-	damaged sync.Map // the errors of damaged documents that were logged
-	calm    sync.Map // by worker: the number of the last beat after which it held no strays
+	damaged sync.Map     // errors of damaged documents that were logged
+	logged  atomic.Int64 // how many errors were logged in all
+	calm    sync.Map     // by worker: the number of the last beat after which it had no strays
 
 	trips                      *trips
 	claims, conflicts, queries atomic.Int64
@@ -99,9 +98,9 @@ func Open(ctx context.Context, text string) (*Store, error) {
 	return s, nil
 }
 
-// connect opens connections to the cluster and its bucket. The client's query part waits for the cluster's
-// configuration, but starts only after its document part has begun to ask for it. If a configuration arrives in
-// between, the query part misses it, and all queries would time out. connect closes such a client and opens another.
+// connect connects to the cluster and its bucket. The client's query part waits for the cluster's configuration, but
+// starts only after its document part has requested it. A configuration that arrives in between never reaches the query
+// part, and all queries time out. connect then closes the client and opens another.
 func connect(ctx context.Context, o *options) (*gocb.Cluster, *gocb.Bucket, error) {
 	for try := 1; ; try++ {
 		cluster, err := dial(o)
@@ -121,7 +120,7 @@ func connect(ctx context.Context, o *options) (*gocb.Cluster, *gocb.Bucket, erro
 	}
 }
 
-// deaf reports whether a client that has the configuration for documents has none for queries.
+// deaf reports whether the query part of a client has missed the configuration.
 func deaf(ctx context.Context, cluster *gocb.Cluster) bool {
 	report, err := cluster.Ping(&gocb.PingOptions{ServiceTypes: []gocb.ServiceType{gocb.ServiceTypeQuery},
 		Timeout: time.Second, Context: ctx})
@@ -142,9 +141,9 @@ func dial(o *options) (*gocb.Cluster, error) {
 		SecurityConfig: gocb.SecurityConfig{AllowedSaslMechanisms: o.mechanisms},
 		TimeoutsConfig: gocb.TimeoutsConfig{KVTimeout: 5 * time.Second, KVDurableTimeout: 10 * time.Second,
 			QueryTimeout: 30 * time.Second},
-		RetryStrategy: patient,
-		// The client's own observers are off. They report to the client's log, which nobody reads here, and when a
-		// request is canceled, its default tracer reads and writes spans from two goroutines without a lock.
+		RetryStrategy: patient{},
+		// The client's observers report to its log, which nobody reads. Also, the default tracer has a data race when a
+		// request is canceled.
 		Tracer:               &gocb.NoopTracer{},
 		Meter:                o.trips,
 		OrphanReporterConfig: gocb.OrphanReporterConfig{Disabled: true},
@@ -152,7 +151,7 @@ func dial(o *options) (*gocb.Cluster, error) {
 	})
 }
 
-// Close writes the pending statistics and ends the connections.
+// Close writes the pending statistics and closes the connections.
 func (s *Store) Close() error {
 	s.sums.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -206,7 +205,7 @@ func parse(text string) (o options, err error) {
 	return o, nil
 }
 
-// says adds the verb to an error, and advice if the bucket cannot provide the requested durability.
+// says adds the verb to an error, and advice if there is any (see advised).
 func says(err *error, verb string) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", verb, advised(*err))
@@ -223,7 +222,7 @@ func each(n int, do func(i int) error) error {
 	return all.Wait()
 }
 
-// grouped groups the numbers 0 to n-1 by name, in order.
+// grouped groups the numbers 0 to n-1 by name. The groups are in the order of their first numbers.
 func grouped[K comparable](n int, name func(i int) K) (groups [][]int) {
 	at := map[K]int{}
 	for i := range n {
@@ -237,7 +236,6 @@ func grouped[K comparable](n int, name func(i int) K) (groups [][]int) {
 	return groups
 }
 
-// pick returns the elements at some places.
 func pick[T any](all []T, places []int) (some []T) {
 	for _, i := range places {
 		some = append(some, all[i])
@@ -258,7 +256,7 @@ func eachOf[K comparable](n int, name func(i int) K, do func(i int) error) error
 	})
 }
 
-// Listen implements store.Notifier. The server has no cheap way to tell other processes of tasks, so they poll.
+// Listen implements store.Notifier. Other processes must poll: the server has no cheap notifications.
 func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 	return s.bell.Listen(ctx, wake)
 }
@@ -269,8 +267,8 @@ func (s *Store) Measure(context.Context) (store.Measures, error) {
 		Queries: s.claims.Load(), Conflicts: s.conflicts.Load()}, nil
 }
 
-// trips counts the client's requests to the cluster: requests for documents, and queries. It is the client's meter,
-// which records each request when it ends.
+// trips counts the client's requests to the cluster, including queries. It is the client's meter, which records each
+// request when it ends.
 type trips struct {
 	gocb.NoopMeter // for all other metrics
 	atomic.Int64

@@ -10,18 +10,11 @@ import (
 	"log/slog"
 )
 
-// A damaged document does not hold up others:
-//
-// A task whose rest can be read is claimed, and ends as its Damage says. A task that cannot be read counts as gone,
-// and so do all tasks of a sheet that cannot be read. A page is rebuilt as if a crash had lost it, and a cursor is
-// reset: the sweep finds the tasks. A directory is rebuilt from the names that can be read and those that the index
-// knows, and a key from its tasks; copies of the damaged documents are set aside (see aside). A damaged worker counts
-// as dead: the index knows what it holds. If the leader's document cannot be read, nobody leads. A group of errors
-// counts from the start. Everything else that goes over many documents skips the damaged ones. Each is logged.
-
+// errDamaged says that a document cannot be read. That does not affect others: docs/couchbase.md has what happens to
+// each kind of document. All that reads many documents skips damaged ones, and logs each.
 var errDamaged = errors.New("damaged")
 
-// decode reads a document's JSON into v. Its error is errDamaged; v then holds what could be read.
+// decode reads a document's JSON into v. If it fails, the error is errDamaged, and v has what could be read.
 func decode(id string, raw []byte, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return fmt.Errorf("document %s is %w: %w", id, errDamaged, err)
@@ -29,26 +22,26 @@ func decode(id string, raw []byte, v any) error {
 	return nil
 }
 
-// decode reads a document. It reports whether the document is usable.
+// decode reads a document's JSON into its body. It reports whether the document can be used.
 func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	if err = decode(d.ID, d.raw, d.body); err == nil {
 		return true, nil
 	}
 	switch b := d.body.(type) {
-	case *leader: // nobody leads; no term has ever been greater than the time
-		*b = leader{Term: cmp.Or(b.Term, s.now(ctx))}
+	case *leader:
+		*b = leader{Term: cmp.Or(b.Term, s.now(ctx))} // the time is greater than any earlier term
 		return true, s.passing(err)
-	case *worker: // it counts as dead
+	case *worker:
 		*b = *newWorker()
 		b.Beat, b.damaged = s.now(ctx), true
 		return true, s.passing(err)
-	case *group: // it counts from the start
+	case *group:
 		*b = group{}
 		return true, s.passing(err)
 	}
 	t, ofTask := d.body.(*task)
 	if !ofTask {
-		if isSheet(d.ref) { // all of its tasks count as gone
+		if isSheet(d.ref) {
 			err = s.passing(err)
 		}
 		return false, err
@@ -63,30 +56,37 @@ func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	return true, nil
 }
 
-// partial reports whether decoding went on after an error in the JSON.
+// partial reports whether decoding continued after an error, so that the rest was read.
 func partial(err error) bool {
 	return errors.As(err, new(*json.UnmarshalTypeError)) || errors.As(err, new(base64.CorruptInputError))
 }
 
-// passing drops the error of a damaged document, so that the caller skips the document. It logs each such error once.
+// mostLogged limits how many errors of damaged documents a handle remembers.
+const mostLogged = 1000
+
+// passing drops the error of a damaged document, so that the caller skips the document. It logs each such error once,
+// as long as the handle remembers it.
 func (s *Store) passing(err error) error {
 	if !errors.Is(err, errDamaged) {
 		return err
 	}
 	if _, said := s.damaged.LoadOrStore(err.Error(), true); !said {
+		if s.logged.Add(1)%mostLogged == 0 {
+			s.damaged.Clear()
+		}
 		slog.Default().Error("couchbase: a document is damaged and passed over", "error", err)
 	}
 	return nil
 }
 
-// cursorOf reads the cursor of a lane, or nil if there is none. It resets a damaged cursor to where it may have been.
+// cursorOf reads the cursor of a lane, or nil if it does not exist. It resets a damaged cursor to the best known page.
 func (s *Store) cursorOf(ctx context.Context, l lane) (at *mark, err error) {
 	err = until(ctx, func(int) (bool, error) {
 		is, cas, damage := fetch[cursor](ctx, s, s.lines, l.cursor())
 		if is == nil {
 			return true, damage
 		}
-		if damage != nil { // somebody else may reset it, or lock it
+		if damage != nil { // others may reset or lock it too
 			err := s.move(ctx, l, mark{cas: cas}, cursor{Page: max(is.Page, s.minds.of(l).tail, 1)})
 			return false, cmp.Or(s.passing(damage), refusal(err))
 		}

@@ -2,6 +2,8 @@ package couchbase
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -205,5 +207,23 @@ func TestDamagedStatisticsHoldUpNothing(t *testing.T) {
 	fails("x")
 	if groups, err = r.b.Errors(r.ctx(), store.ErrorFilter{}); err != nil || len(groups) != 2 {
 		t.Errorf("the groups of errors are %+v, %v", groups, err)
+	}
+}
+
+// A handle remembers a limited number of the errors that it has logged.
+func TestErrorsThatWereLoggedAreForgotten(t *testing.T) {
+	logger := slog.Default()
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	defer slog.SetDefault(logger)
+	s := &Store{}
+	for i := range 5 * mostLogged / 2 {
+		if err := s.passing(fmt.Errorf("document %d is %w", i, errDamaged)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	s.damaged.Range(func(any, any) bool { n++; return true })
+	if n == 0 || n > mostLogged {
+		t.Errorf("%d errors are remembered", n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// commit writes all changed documents of a try, or none, and reports whether it did.
+// commit writes all changed documents of a try, or none of them, and reports whether it did.
 func (w *work) commit() (bool, error) {
 	if w.torn {
 		return false, nil
@@ -37,15 +37,16 @@ func (w *work) commit() (bool, error) {
 	case root != nil:
 	case len(roundsOf(made)) < 2:
 		return w.insert(made)
-	default: // some of them need others, and all are stored or none
+	default: // some of them need others, so all are stored or none
 		root, made = made[0], made[1:]
 	}
 	others := slices.DeleteFunc(stored, func(d *doc) bool { return d == root })
 	return w.decide(root, others, made)
 }
 
-// outliveMakers completes the units that created the documents about to be deleted. A unit whose root is written here
-// is complete already; see load.
+// outliveMakers waits for the units that created the documents about to be deleted, or completes them. Otherwise a
+// process could carry out such a unit later and create the document again. A unit whose root is written here is done
+// already (see load), and a unit whose root cannot be read is never carried out.
 func (w *work) outliveMakers() error {
 	var makers []*origin
 	for _, d := range w.order {
@@ -57,10 +58,16 @@ func (w *work) outliveMakers() error {
 			makers = append(makers, m)
 		}
 	}
-	return each(len(makers), func(i int) error { return w.s.outlive(w.ctx, makers[i]) })
+	return each(len(makers), func(i int) error {
+		root, err := w.s.read(w.ctx, makers[i].Root)
+		if err == nil && root.has(makers[i].U) {
+			_, err = w.s.load(w.ctx, makers[i].Root)
+		}
+		return w.s.passing(err)
+	})
 }
 
-// insert stores new tasks from which nothing follows for other documents.
+// insert stores new tasks that do not change other documents.
 func (w *work) insert(made []*doc) (bool, error) {
 	err := each(len(made), func(i int) error { return w.s.insert(w.ctx, made[i]) })
 	if taken := (errTaken{}); errors.As(err, &taken) {
@@ -73,7 +80,7 @@ func (w *work) insert(made []*doc) (bool, error) {
 	return true, err
 }
 
-// choose returns the document whose write decides: the caller's choice, else a key, else the first.
+// choose returns the root: the caller's choice, else a key, else the first document. It prefers keys that exist.
 func (w *work) choose(stored []*doc) *doc {
 	if w.root != nil {
 		return w.root
@@ -94,9 +101,9 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Anyone who meets a pin must be able to make this unit impossible.
+	// Before anything is pinned, the root must exist, so that other processes can make this unit impossible.
 	if root.cas == 0 && len(others) > 0 {
-		place := blank(root.ref) // of a record, this expires like a deleted one
+		place := blank(root.ref) // an empty record expires like a deleted one
 		if ok, err := s.write(ctx, place); !ok || err != nil {
 			return false, err
 		}
@@ -126,7 +133,7 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 			return err
 		})
 	}
-	if err == nil && u != nil && root.cas == 0 { // an earlier call with the same ids has decided it, and may have died
+	if err == nil && u != nil && root.cas == 0 { // an earlier call with the same ids has decided this
 		_, err = s.load(ctx, root.ref)
 		return err == nil, err
 	}
@@ -139,15 +146,14 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 	if err == nil || errors.Is(err, errRemade) {
 		return err == nil, err
 	}
-	root.cas = passed // whoever writes it next has to do the unit first
+	root.cas = passed // the unit must be done before the next write
 	slog.Default().Warn("couchbase: a change is decided, and the rest of it is left to the sweep", "document", root.ID,
 		"error", err)
 	return true, nil
 }
 
 // pin marks a document as about to change. It returns nil if the document has changed since it was read. A pin is as
-// durable as the decision that relies on it. If a failover could lose a pin, others might change the document, or it
-// might keep its old content, and the decided effect would count as done.
+// durable as the decision that relies on it: if a failover lost the pin, the decided effect would count as done.
 func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 	was := blank(d.ref)
 	was.cas, was.raw = d.cas, d.raw
@@ -163,14 +169,14 @@ func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 	return was, nil
 }
 
-// mostUnit is how many bytes a root and its effects may have: a document has at most 20 MiB.
+// mostUnit limits the bytes of a root and its effects: a document has at most 20 MiB.
 const mostUnit = 20<<20 - 64<<10
 
 // errTooLarge refuses a unit before any of it is written.
 var errTooLarge = fmt.Errorf("%w: what is stored together is first written into one document, which has 20 MiB at most: "+
 	"bring fewer tasks in one call, or smaller args", store.ErrUnstorable)
 
-// alone adds to the error of a call that is one unit that nothing was stored, if the unit was too large.
+// alone is for calls that are one unit: if the unit was too large, it adds to the error that nothing was stored.
 func alone(err error) error {
 	if errors.Is(err, errTooLarge) {
 		return fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
@@ -178,7 +184,7 @@ func alone(err error) error {
 	return err
 }
 
-// plan puts the effects into the root and returns the unit, or nil if there are no effects.
+// plan puts the unit into the root and returns it, or nil if it would have no effects.
 func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 	h, u, size := root.header(), &unit{U: nonce()}, 0
 	h.Todo = 0
@@ -213,13 +219,10 @@ func plan(root *doc, others, made []*doc, now int64) (*unit, error) {
 	return u, nil
 }
 
-// writeRoot writes the root. This write is the decision.
+// writeRoot writes the root, which is the decision.
 func (w *work) writeRoot(root *doc) error {
-	h, write, was := root.header(), w.s.write, root.cas
-	if root.cas != 0 && h.Gone && h.Todo == 0 {
-		write = w.s.drop
-	}
-	ok, err := write(w.ctx, root)
+	was := root.cas
+	ok, err := w.s.write(w.ctx, root)
 	switch {
 	case err != nil || ok || was == 0 && root.cas == 0 && root.C == inTask: // an id is used once; see insert
 		return err

@@ -14,8 +14,8 @@ import (
 )
 
 // A directory is a document whose fields are names: of the lanes of a queue (its board), of workers, or of the records
-// of a kind. Each name has the time when it was last entered. What is not listed is not found, so an entry is as
-// durable as tasks are.
+// of a kind. The value is when the name was last entered. What is not listed is not found, so entries are as durable as
+// tasks.
 
 // enlist adds a name to a directory.
 func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name string) error {
@@ -34,8 +34,8 @@ func (s *Store) enlist(ctx context.Context, in *gocb.Collection, directory, name
 	}
 }
 
-// strike removes a name from a directory that nobody has changed since may agreed; may is told when the name was last
-// entered. A damaged directory is left to its next reader.
+// strike removes a name from a directory if may agrees and the directory is unchanged since it was read. It passes to
+// may when the name was last entered. It does nothing to a damaged directory.
 func (s *Store) strike(
 	ctx context.Context, in *gocb.Collection, directory, name string, may func(entered int64) (bool, error),
 ) error {
@@ -56,9 +56,9 @@ func (s *Store) strike(
 	})
 }
 
-// forget removes the name of a document from a directory in the collection meta, unless the document has come back. The
-// creator of a document enlists it before and after creating it. So forget sees the new document, or the directory has
-// changed since forget read it, or the creator enlists the name again.
+// forget removes the name of a document from a directory in the collection meta, unless the document exists again. The
+// creator of a document enlists it before and after creating it. So forget sees the new document, or fails because the
+// directory has changed, or the creator enlists the name after it was removed.
 func (s *Store) forget(ctx context.Context, r ref, directory, name string) error {
 	return s.strike(ctx, s.meta, directory, name, func(int64) (bool, error) {
 		is, err := s.read(ctx, r)
@@ -66,7 +66,7 @@ func (s *Store) forget(ctx context.Context, r ref, directory, name string) error
 	})
 }
 
-// exists reports whether there is a record, or a worker that may hold tasks.
+// exists reports whether a document is a record that was not deleted, or a worker that may hold tasks.
 func (d *doc) exists() bool {
 	if d == nil {
 		return false
@@ -77,7 +77,7 @@ func (d *doc) exists() bool {
 	return d.body.(*record).Body != nil
 }
 
-// listed returns the names in a directory, in order. It first rebuilds a damaged directory.
+// listed returns the names in a directory, in order. It rebuilds a damaged directory.
 func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory string) (listed []string, err error) {
 	err = until(ctx, func(int) (bool, error) {
 		raw, cas, err := s.get(ctx, in, directory)
@@ -94,7 +94,7 @@ func (s *Store) listed(ctx context.Context, in *gocb.Collection, directory strin
 	return listed, err
 }
 
-// namesIn reads a directory. Its error is errDamaged; the names that could be read are returned anyway.
+// namesIn decodes a directory. If it fails, the error is errDamaged, and it returns the names that could be read.
 func namesIn(directory string, raw []byte) (map[string]int64, error) {
 	var fields map[string]json.RawMessage
 	err := decode(directory, raw, &fields)
@@ -114,8 +114,8 @@ func namesIn(directory string, raw []byte) (map[string]int64, error) {
 	return names, err
 }
 
-// renew sets a damaged directory aside and, if it is unchanged, rebuilds it from the names that could be read and those
-// that an index knows. The sweep lists the lanes that a board lacks.
+// renew keeps a copy of a damaged directory and, if it is unchanged, rebuilds it from the names that could be read and,
+// except for boards, from the index. The sweep adds missing lanes to boards.
 func (s *Store) renew(
 	ctx context.Context, in *gocb.Collection, directory string, raw []byte, cas gocb.Cas, names map[string]int64,
 	damage error,
@@ -136,7 +136,7 @@ func (s *Store) renew(
 	return refusal(err)
 }
 
-// namesOf returns the names that belong in the directory of workers or of a kind of records.
+// namesOf returns the names that belong in a directory of workers or records, from the index.
 func (s *Store) namesOf(ctx context.Context, directory string) (names []string, err error) {
 	for _, prefix := range prefixesOf(directory) {
 		last := len(prefix) - 1
@@ -156,8 +156,8 @@ func (s *Store) namesOf(ctx context.Context, directory string) (names []string, 
 	return names, nil
 }
 
-// prefixesOf returns how the documents that a directory lists begin. The names of some records are hashed, and those of
-// other kinds are among them.
+// prefixesOf returns the prefixes of the documents that a directory may list. Records of all kinds whose names are
+// hashed have the same prefix.
 func prefixesOf(directory string) []string {
 	if directory == workerList {
 		return []string{workerKey("")}
@@ -165,7 +165,7 @@ func prefixesOf(directory string) []string {
 	return []string{"r|" + strings.TrimPrefix(directory, recordList("")) + "|", "r|#"}
 }
 
-// spoilt reports whether a document lacks the structure that a change to one of its parts needs.
+// spoilt reports whether a part of a document could not be changed because of the document's structure.
 func spoilt(err error) bool {
 	return isOf(err, gocb.ErrValueNotJSON, gocb.ErrPathMismatch)
 }

@@ -14,40 +14,40 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// ref names a document by its collection, as one letter, and its key.
+// ref names a document by a letter for its collection, and its key.
 type ref struct {
 	C  string `json:"c"`
 	ID string `json:"id"`
 }
 
-// The collections whose documents change together; see unit.
+// The collections whose documents may be part of a unit.
 const (
 	inTask = "t"
 	inKey  = "k"
 	inMeta = "m"
 )
 
-// body is the content of a document that is written as a whole: of a task, a key or a record, which may change together
-// with others, of the leader, of a worker, or of a group of errors.
+// body is the content of a document that is written as a whole: a task, a sheet, a key, a record, the leader, a worker,
+// or a group of errors.
 type body interface{ header() *head }
 
 // head holds the fields that all bodies share.
 type head struct {
 	U    string   `json:"u,omitempty"`    // nonce of the last write, to recognize it if its answer was lost
 	Us   []string `json:"us,omitempty"`   // nonces of earlier writes, the latest last
-	Pin  *pin     `json:"pin,omitempty"`  // a unit is about to change it
-	Unit *unit    `json:"unit,omitempty"` // decided by this write and still to be carried out
-	Made *origin  `json:"made,omitempty"` // the unit that created it, and may again until it is done
-	Tell string   `json:"tell,omitempty"` // a state that its children have yet to be told
+	Pin  *pin     `json:"pin,omitempty"`  // a unit is about to change the document
+	Unit *unit    `json:"unit,omitempty"` // decided, and not yet carried out
+	Made *origin  `json:"made,omitempty"` // the unit that created the document
+	Tell string   `json:"tell,omitempty"` // a state that its children have not been told yet
 	Born int64    `json:"born,omitempty"` // when it was created
-	Gone bool     `json:"gone,omitempty"` // deleted; removed after Unit and Tell (see drop)
-	Todo int64    `json:"todo,omitempty"` // when the sweep should look at it
+	Gone bool     `json:"gone,omitempty"` // deleted; removed once Unit and Tell are done (see drop)
+	Todo int64    `json:"todo,omitempty"` // since when it has had work to be done
 }
 
 func (h *head) header() *head { return h }
 
-// keptWrites is how many nonces of writes before the last one a document keeps: so many writes by others may follow a
-// write whose answer was lost, before its writer looks.
+// keptWrites is how many nonces of earlier writes a document keeps. A process whose answer was lost recognizes its
+// write as long as no more than that many writes have followed.
 const keptWrites = 8
 
 // sign gives a document the nonce of the next write.
@@ -59,15 +59,15 @@ func (h *head) sign() {
 	h.U = nonce()
 }
 
-// passed is the CAS of a document that others have, or may have, written since it was written here. No document has
-// this CAS, so a later write with it is refused.
+// passed replaces the CAS of a document that others have, or may have, written since this process wrote it. No stored
+// document has this CAS, so later writes of the copy are refused.
 const passed gocb.Cas = 1
 
-// errUntold is for callers that must know whether a write has happened.
+// errUntold says that nobody can tell whether a write happened.
 var errUntold = fmt.Errorf("the answer to a write was lost, and what it wrote has changed too much since to tell whether"+
 	" it happened: %w", store.ErrUnavailable)
 
-// open reports whether the document still has work to be done.
+// open reports whether the document has work to be done.
 func (h *head) open() bool { return h.Unit != nil || h.Tell != "" || h.Gone }
 
 // doc is a document as it was read, or as it will be written.
@@ -76,9 +76,9 @@ type doc struct {
 	body
 	cas   gocb.Cas // 0 if it is not stored
 	raw   []byte   // as it was read
-	dirty bool
-	sheet *doc // the sheet that holds the task; nil if it has its own document
-	place int  // its place among the tasks to line up; see rules.Row
+	dirty bool     // it has to be written
+	sheet *doc     // the sheet that holds the task; nil if the task has its own document
+	place int      // its place among the tasks to append to lanes; see rules.Row
 }
 
 func (d *doc) task() *task     { return d.body.(*task) }
@@ -104,7 +104,7 @@ func newBody(r ref) body {
 	}
 }
 
-// blank returns an empty document that is not stored.
+// blank returns an empty document that is not stored yet.
 func blank(r ref) *doc { return &doc{ref: r, body: newBody(r)} }
 
 func (s *Store) collection(c string) *gocb.Collection {
@@ -118,7 +118,7 @@ func (s *Store) collection(c string) *gocb.Collection {
 	}
 }
 
-// encode writes JSON and leaves the text of args unchanged.
+// encode returns JSON in which the text of args is unchanged.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -127,10 +127,11 @@ func encode(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// verbatim passes JSON to and from the client unchanged.
+// verbatim makes the client leave JSON unchanged.
 var verbatim = gocb.NewRawJSONTranscoder()
 
-// read returns a document as it is stored. It returns nil if there is none, or if it is a task that cannot be read.
+// read returns a document as it is stored. It returns nil if the document does not exist, or is a task or a sheet that
+// cannot be read.
 func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
 	d := blank(r)
 	var err error
@@ -144,7 +145,7 @@ func (s *Store) read(ctx context.Context, r ref) (*doc, error) {
 	return d, nil
 }
 
-// get reads a document's bytes, or nil if there is none.
+// get returns a document's bytes, or nil if it does not exist.
 func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw []byte, cas gocb.Cas, err error) {
 	err = s.again(ctx, func() error {
 		raw = nil
@@ -161,8 +162,8 @@ func (s *Store) get(ctx context.Context, from *gocb.Collection, id string) (raw 
 	return raw, cas, err
 }
 
-// fetch reads a document that never changes together with others, or nil if there is none. If the document is damaged,
-// fetch also returns what can be read.
+// fetch reads a document that is never part of a unit. It returns nil if the document does not exist. If the document
+// is damaged, fetch returns what can be read, with an error.
 func fetch[T any](ctx context.Context, s *Store, from *gocb.Collection, id string) (*T, gocb.Cas, error) {
 	raw, cas, err := s.get(ctx, from, id)
 	if raw == nil || err != nil {
@@ -172,8 +173,8 @@ func fetch[T any](ctx context.Context, s *Store, from *gocb.Collection, id strin
 	return v, cas, decode(id, raw, v)
 }
 
-// peek returns a document as it has been decided, for reading only, or nil if there is none. It waits for nobody: the
-// root of a unit holds what the unit has decided, and before that decision nothing has happened.
+// peek returns a document as it has been decided, for reading only, or nil if it does not exist. It never waits: if the
+// document is pinned, the root of the unit has its new content, or the unit is not decided.
 func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 	for {
 		d, err := s.locate(ctx, r)
@@ -187,9 +188,10 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 				return nil, err
 			}
 			if e := root.decided(p.U, r); e != nil {
-				return e.after()
-			}
-			if now, err := s.locate(ctx, r); err != nil {
+				if d, err = e.after(); err != nil {
+					return nil, err
+				}
+			} else if now, err := s.locate(ctx, r); err != nil {
 				return nil, err
 			} else if now == nil || now.stored().cas != at.cas || at.cas == 0 {
 				continue // the unit has ended meanwhile
@@ -213,10 +215,10 @@ func readEach(
 	})
 }
 
-// has reports whether the document is the root of the unit u, and the unit is still to be done.
+// has reports whether the document is the root of the unit u, and the unit is not done.
 func (d *doc) has(u string) bool { return d != nil && d.header().Unit != nil && d.header().Unit.U == u }
 
-// decided returns what the unit does to a document, or nil if the root has no such unit or effect.
+// decided returns the effect of the unit u on a document, or nil if the root has no such unit or effect.
 func (d *doc) decided(u string, r ref) *effect {
 	if !d.has(u) {
 		return nil
@@ -229,20 +231,18 @@ func (d *doc) decided(u string, r ref) *effect {
 	return nil
 }
 
-// after returns the document as it will be, or nil if it will be deleted.
+// after returns the document as it will be.
 func (e *effect) after() (*doc, error) {
-	if e.Doc == nil {
-		return nil, nil
-	}
 	d := blank(e.ref)
-	if err := decode(e.ID, e.Doc, d.body); err != nil || d.header().Gone {
-		return nil, err
+	if e.Doc == nil {
+		d.header().Gone = true
+		return d, nil
 	}
-	return d, nil
+	return d, decode(e.ID, e.Doc, d.body)
 }
 
-// insert stores a new document. Inserting it twice is no error, because ids are used once. If the document is a sheet,
-// another call may already use ids of its block.
+// insert stores a new task or sheet, unless it exists already: ids are used once. It fails with errTaken if another
+// call's sheet has the block.
 func (s *Store) insert(ctx context.Context, d *doc) error {
 	made, err := s.write(ctx, d)
 	if made || err != nil || !isSheet(d.ref) {
@@ -255,8 +255,8 @@ func (s *Store) insert(ctx context.Context, d *doc) error {
 	return err
 }
 
-// found reports whether d was written as it is here, judging by the document is that is stored now. If others have
-// written it since, or if that is unknown, found sets the CAS of d to passed.
+// found reports whether d was written, given the document that is stored now. If others have written it since, or if
+// nobody can tell, found sets the CAS of d to passed.
 func (d *doc) found(is *doc, text []byte) bool {
 	h := d.header()
 	switch {
@@ -267,30 +267,34 @@ func (d *doc) found(is *doc, text []byte) bool {
 		d.cas = passed
 		return true
 	case is == nil || len(h.Us) > 0 && !slices.Contains(append(is.header().Us, is.header().U), h.Us[len(h.Us)-1]):
-		// It is gone, or even the write that was read here is no longer among its last writes.
+		// It is gone, or even the write on which d is based is no longer among the recorded ones.
 		d.cas = passed
 	}
 	return false
 }
 
-// write inserts a new document, or replaces one that is unchanged since it was read. It reports whether it did.
+// write inserts a new document, or replaces one that is unchanged since it was read. A deleted document that has no
+// work to be done is removed. write reports whether the document was unchanged.
 func (s *Store) write(ctx context.Context, d *doc) (bool, error) {
-	if d.sheet != nil {
+	switch {
+	case d.sheet != nil:
 		d.dirty = true
 		w := &work{s: s, ctx: ctx, docs: map[ref]*doc{d.sheet.ref: d.sheet, d.ref: d}, order: []*doc{d.sheet, d}}
 		w.settle()
 		return w.commit()
+	case d.cas != 0 && d.header().buried():
+		return s.drop(ctx, d)
 	}
 	level := s.durability
-	// A beat that is lost costs a second attempt at most. But nobody rescues the tasks of a worker that is not listed.
+	// A lost beat costs at most a second attempt. But nobody rescues the tasks of a worker that is not listed.
 	if w, is := d.body.(*worker); is && d.cas != 0 && !w.Combed {
 		level = gocb.DurabilityLevelUnknown
 	}
 	return s.writeAt(ctx, d, level)
 }
 
-// writeAt writes a document with the given durability. If an answer is lost, it looks at the document and recognizes
-// the write by its nonce, even if others have written since.
+// writeAt writes a document with a durability. If the answer is lost, it reads the document and looks for the nonce of
+// its write.
 func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel) (bool, error) {
 	d.header().sign()
 	if d.cas == 0 {
@@ -324,7 +328,7 @@ func (s *Store) writeAt(ctx context.Context, d *doc, level gocb.DurabilityLevel)
 	return false, refusal(err)
 }
 
-// remove deletes a document if it is unchanged, and reports whether it is gone.
+// remove deletes a document if it is unchanged, and reports whether it did.
 func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	tries := 0
 	err := s.again(ctx, func() error {
@@ -339,14 +343,10 @@ func (s *Store) remove(ctx context.Context, d *doc) (bool, error) {
 	return err == nil, refusal(err)
 }
 
-// putBack writes a document after some of its work was done, or removes it if nothing of it remains. It reports whether
-// the document was unchanged.
+// putBack writes a document some of whose work is done. It reports whether the document was unchanged.
 func (s *Store) putBack(ctx context.Context, d *doc) (bool, error) {
 	if h := d.header(); h.Unit == nil && h.Tell == "" {
 		h.Todo = 0
-	}
-	if d.header().buried() {
-		return s.drop(ctx, d)
 	}
 	return s.write(ctx, d)
 }

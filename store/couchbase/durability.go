@@ -10,10 +10,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// copies says how many replicas a bucket should have, and how many of them have a node for every vbucket.
+// copies is how many replicas a bucket should have, and how many of them have a node for every vbucket.
 type copies struct{ wanted, placed int }
 
-// copiesOf returns zeros if the client does not know.
+// copiesOf reads the client's configuration. It returns zeros if that is unknown.
 func copiesOf(b *gocb.Bucket) (c copies) {
 	router, err := b.Internal().IORouter()
 	if err != nil {
@@ -24,13 +24,11 @@ func copiesOf(b *gocb.Bucket) (c copies) {
 		return c
 	}
 	vbuckets, err := config.NumVbuckets()
-	if err != nil {
+	wanted, wrong := config.NumReplicas()
+	if err != nil || wrong != nil {
 		return c
 	}
-	if c.wanted, err = config.NumReplicas(); err != nil {
-		return copies{}
-	}
-	c.placed = c.wanted
+	c = copies{wanted, wanted}
 	for vb := range vbuckets {
 		there := 0
 		for i := range c.wanted {
@@ -46,7 +44,7 @@ func copiesOf(b *gocb.Bucket) (c copies) {
 // mostReplicas is how many replicas a bucket may have for durable writes.
 const mostReplicas = 2
 
-// majority reports whether the server can fulfil durable writes: most of the copies, including the active one, have a
+// majority reports whether the server accepts durable writes: most of the copies, including the active one, have a
 // node. docs.couchbase.com: "Durability", majority and replica-count restriction.
 func (c copies) majority() bool { return c.wanted <= mostReplicas && 1+c.placed > (1+c.wanted)/2 }
 
@@ -55,7 +53,7 @@ const remedy = "give the bucket one or two replicas and the cluster a data node 
 	"its replicas to 0, and rebalance; or write durability=none into the database URL, if a node that fails may lose " +
 	"tasks"
 
-// advised says what kind of error it is, and what to do, if the setup or the size of a document causes it.
+// advised classifies errors that are caused by the setup or by the size of a document, and says what to do.
 func advised(err error) error {
 	switch {
 	case errors.Is(err, gocb.ErrDurabilityImpossible): // perhaps only for some documents, until a rebalance
@@ -74,7 +72,7 @@ func advised(err error) error {
 	return err
 }
 
-// checkDurability finds out whether writes are durable, and whether the server can fulfil that.
+// checkDurability finds out whether writes are durable, and whether the server accepts that.
 func (s *Store) checkDurability(context.Context) (string, error) {
 	has := copiesOf(s.kv)
 	of := fmt.Sprintf("the bucket has %d replicas, and data nodes for %d of them", has.wanted, has.placed)

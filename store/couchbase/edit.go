@@ -7,12 +7,10 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Edit implements store.Editor. It concurrently changes tasks that no other task is bound to, those of one sheet
-// together, and all others in the given order.
+// Edit implements store.Editor. It changes loose tasks concurrently, those of one sheet together, and all others one by
+// one, in the given order.
 func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err error) {
 	defer says(&err, "edit")
-	c := e.Change
-	c.RunAt = trim(c.RunAt)
 	groups, err := s.bySheet(ctx, len(e.IDs), func(i int) store.ID { return e.IDs[i] })
 	if err != nil {
 		return nil, err
@@ -41,16 +39,16 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 		var did []store.Edited
 		err := s.do(ctx, w, func(b *rules.Batch) (err error) {
 			if in != (ref{}) {
-				_, err = w.load(in) // after this, the tasks of a sheet are known
+				_, err = w.load(in) // so that the tasks of a sheet are not read one by one
 			}
 			if err == nil {
-				did, err = b.Edit(ids, &c)
+				did, err = b.Edit(ids, &e.Change)
 			}
 			return err
 		})
 		for n := range did {
 			edited[groups[g][n]] = did[n]
-			// Each request to stop is told, in case whoever made the first one has died before it told the worker.
+			// A repeated request tells the worker again, in case the process of the first one died before it did.
 			if err == nil && did[n].Result == store.Requested {
 				err = s.stop(ctx, w.of(ids[n]).task())
 			}
@@ -63,8 +61,7 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	return edited, s.finishUp(ctx, works...)
 }
 
-// loose reports whether no other task is bound to this one: by a key, by a need, or by the order of tasks that wait for
-// their turn.
+// loose reports whether no key, need or order of turns ties the task to others.
 func (t *task) loose() bool {
 	return t.Key == "" && !t.Turns && len(t.Needs)+len(t.Kids) == 0 && !t.Back
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Enqueue implements store.Enqueuer. It stores tasks in parts, each on its own, and lines them up when all are
-// stored, so that tasks in a lane keep their order.
+// Enqueue implements store.Enqueuer. It stores the tasks in independent parts, and appends them to their lanes once all
+// are stored, so that they keep their order.
 func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.Enqueued, err error) {
 	defer says(&err, "enqueue")
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
-	tasks = trimmed(tasks)
 	results := make([]store.Enqueued, len(tasks))
 	parts, needy := partsOf(tasks)
 	works := make([]*work, len(parts))
@@ -47,12 +46,11 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (_ []store.E
 	return results, s.finishUp(ctx, works...)
 }
 
-// mostPart is roughly how many bytes a part may have if its tasks need others: all of them are first written into one
-// document.
+// mostPart limits roughly the bytes of a part if tasks need others: all of it is first written into one document.
 const mostPart = 8 << 20
 
-// partsOf divides tasks into parts. Each task with a key is a part, and all tasks without a key are one part. If tasks
-// need others, a part holds only tasks without a key that are next to each other, and is limited to mostPart.
+// partsOf divides tasks into parts. Each task with a key is a part, and all tasks without a key are one part. But if
+// any task needs others, tasks without a key are in one part only if they are adjacent, and within mostPart.
 func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
 	needy = slices.ContainsFunc(tasks, func(n store.NewTask) bool { return len(n.Needs) > 0 })
 	plain, size := -1, 0 // the part of tasks without a key
@@ -75,8 +73,8 @@ func partsOf(tasks []store.NewTask) (parts [][]int, needy bool) {
 	return parts, needy
 }
 
-// inOrder moves the tasks to line up into the first work, in the order in which they were given, followed by the stored
-// tasks that they replace.
+// inOrder moves the available tasks of all works into the first one: the new ones in the given order, then the stored
+// ones that were replaced.
 func inOrder(tasks []store.NewTask, works []*work) {
 	place := map[string]int{}
 	for i := range tasks {

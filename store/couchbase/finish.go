@@ -13,9 +13,9 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Finish implements store.Leaser. The outcomes of the tasks of one sheet are one write, and so is each other outcome,
-// if nothing else follows from it. If only some can be written, perhaps because a node is away, a HeldError names the
-// others: the caller must not ask again for those that were accepted.
+// Finish implements store.Leaser. The outcomes of one sheet are one write, and so is each other outcome from which
+// nothing follows. If only some outcomes can be written, perhaps because a node is away, a HeldError names the others,
+// so that the caller repeats only these.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	defer says(&err, "finish")
 	if err := ctx.Err(); err != nil {
@@ -33,9 +33,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	_ = each(len(groups), func(i int) error {
 		var some []*store.Outcome
 		for _, at := range groups[i] {
-			o := outcomes[at]
-			o.Then = trimmed(o.Then)
-			some = append(some, &o)
+			some = append(some, &outcomes[at])
 		}
 		works[i] = &work{}
 		refused[i], errs[i] = s.finish(ctx, works[i], in(groups[i][0]), some)
@@ -67,8 +65,8 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 // finishWithin is how long Finish takes for what follows from accepted outcomes.
 const finishWithin = 5 * time.Second
 
-// finishLater does what follows from accepted outcomes: it lines up tasks, tells others, and counts. The outcomes are
-// accepted whatever becomes of that. What it leaves undone, the sweep completes, except that statistics lose counts.
+// finishLater does what follows from accepted outcomes: it appends tasks to lanes, tells children, and counts. If it
+// fails, the outcomes remain accepted, and the sweep does the rest, except for the statistics.
 func (s *Store) finishLater(ctx context.Context, done []*work, ends []*rules.End) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishWithin)
 	defer cancel()
@@ -78,12 +76,12 @@ func (s *Store) finishLater(ctx context.Context, done []*work, ends []*rules.End
 	}
 }
 
-// finish ends attempts of a task, or of the tasks of a sheet. What the handle knows of them may be out of date, so
-// finish reads the document before it refuses an outcome.
+// finish ends the attempt of a task, or attempts of tasks in a sheet. The handle's copy of the document may be out of
+// date, so finish reads it again before it refuses an outcome.
 func (s *Store) finish(ctx context.Context, w *work, r ref, outcomes []*store.Outcome) (lost []store.ID, err error) {
 	w.have = s.lent.take(r, outcomes)
 	err = s.do(ctx, w, func(b *rules.Batch) error {
-		_, err := w.load(r) // after this, the tasks of a sheet are known
+		_, err := w.load(r) // so that the tasks of a sheet are not read one by one
 		if err == nil {
 			lost, err = b.Finish(outcomes)
 		}

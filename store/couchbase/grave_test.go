@@ -277,3 +277,36 @@ func TestAGraveExpires(t *testing.T) {
 		t.Errorf("it is still there: %s, %v", raw, err)
 	}
 }
+
+// A unit was never decided, and its root is a grave. Whoever frees what the unit has pinned writes the root as it is.
+// The grave still expires.
+func TestAGraveThatIsTheRootOfAnUndecidedUnitExpires(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	r.b.lateBy = time.Second
+	x, y := r.task("x", nil), r.task("y", nil)
+	r.add(x)
+	r.runAll()
+	r.archive(1)
+	r.add(y)
+	d, err := r.b.read(r.ctx(), taskRef(y.ID))
+	r.must("read", err)
+	if d, err = r.b.pin(r.ctx(), d, &pin{origin{taskRef(x.ID), "undecided"}, r.b.now(r.ctx())}); d == nil || err != nil {
+		t.Fatalf("it is not pinned: %v", err)
+	}
+	was, err := r.b.read(r.ctx(), taskRef(x.ID))
+	r.must("read", err)
+	_, err = r.b.load(r.ctx(), taskRef(y.ID))
+	r.must("load", err)
+	is, err := r.b.read(r.ctx(), taskRef(x.ID))
+	if r.must("read", err); was == nil || is == nil || is.cas == was.cas {
+		t.Fatalf("the root was %+v, and is %+v", was, is)
+	}
+	if n := r.f.Indexed(r.b.scope, "tusk_id"); n != 1 {
+		t.Errorf("lists find %d documents instead of one task", n)
+	}
+	time.Sleep(2*time.Second + 100*time.Millisecond)
+	if raw, _, err := r.b.get(r.ctx(), r.b.tasks, is.ID); raw != nil || err != nil {
+		t.Errorf("it is still there: %s, %v", raw, err)
+	}
+}

@@ -8,12 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/couchbase/gocb/v2"
-
 	"github.com/tuskqueue/tusk/store"
 )
 
-// leader is the document that says who leads.
 type leader struct {
 	head
 	Holder  string `json:"h"` // empty if nobody leads
@@ -28,7 +25,7 @@ var leaderRef = ref{inMeta, "leader"}
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
 	defer says(&err, "lead")
 	me := c.ID.String()
-	err = s.alterAs(ctx, leaderRef, s.read, func(d *doc) bool { // the term goes on while a grant waits for a node
+	err = s.alter(ctx, leaderRef, func(d *doc) bool {
 		l, now := d.body.(*leader), s.now(ctx)
 		answer = store.Leadership{Now: instant(now)}
 		switch {
@@ -48,9 +45,9 @@ func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leade
 		return true
 	})
 	if err != nil {
-		return store.Leadership{}, err
+		answer = store.Leadership{}
 	}
-	return answer, nil
+	return answer, err
 }
 
 func (s *Store) readLeader(ctx context.Context) (*leader, error) {
@@ -66,8 +63,8 @@ func (l *leader) leads(term, now int64) bool {
 	return l.Holder != "" && l.Term == term && now < l.Expires
 }
 
-// leads fails unless term is the current term. A chore calls it before it writes. Except for grants, no write spans
-// both, so each of these chores does no harm if a stale leader runs it.
+// leads fails unless term is the current term. Chores call it before they write. Only for grants does one write cover
+// both, so all other chores do no harm if a stale leader runs them.
 func (s *Store) leads(ctx context.Context, term int64) error {
 	l, err := s.readLeader(ctx)
 	if err == nil && !l.leads(term, s.now(ctx)) {
@@ -76,7 +73,7 @@ func (s *Store) leads(ctx context.Context, term int64) error {
 	return err
 }
 
-// Admit implements store.Keeper. If one of its queries fails, it does what the others find.
+// Admit implements store.Keeper. If one of its queries fails, it does what the other finds.
 func (s *Store) Admit(ctx context.Context, term int64, limit int) (_ store.Admitted, err error) {
 	defer says(&err, "admit")
 	did := store.Admitted{Next: -1}
@@ -122,8 +119,8 @@ func (s *Store) admit(ctx context.Context, limit int, did *store.Admitted) error
 	return nil
 }
 
-// cancelDoomed cancels pending tasks that need a failed task; the tasks that need them become doomed in turn. If one of
-// them needs another, they are cancelled in order, because the reason is the first need that has failed by then.
+// cancelDoomed cancels pending tasks that need a failed task, which dooms the tasks that need them. If one doomed task
+// needs another, they are cancelled in order, because the reason names the first need that has failed by then.
 func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err error) {
 	for cancelled < limit {
 		ids, err := query[string](ctx, s, queryDoomed, args{"n": limit - cancelled})
@@ -159,8 +156,7 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 	return cancelled, nil
 }
 
-// roundsOf puts tasks into rounds. Each task comes in a later round than the tasks before it that it needs or that need
-// it.
+// roundsOf puts tasks into rounds. Each is in a later round than the tasks before it that it needs or that need it.
 func roundsOf(docs []*doc) (rounds [][]int) {
 	at := map[string]int{}
 	for i, d := range docs {
@@ -193,8 +189,8 @@ func roundsOf(docs []*doc) (rounds [][]int) {
 	return rounds
 }
 
-// Rescue implements store.Keeper. A worker that cannot be read holds up no other. If the index fails for one worker, it
-// is not asked for others.
+// Rescue implements store.Keeper. A worker that cannot be read does not affect others. If the index fails for one
+// worker, it is not queried for others.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Task, err error) {
 	defer says(&err, "rescue")
 	if err := s.leads(ctx, term); err != nil {
@@ -219,7 +215,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	var unasked error // the error of the index
 	found := slices.ContainsFunc(back, func(some []*task) bool { return len(some) > 0 })
 	for i, w := range workers {
-		if errs[i] == nil && (w == nil || w.Combed) { // one after the other, since all change one document
+		if errs[i] == nil && (w == nil || w.Combed) { // one by one, because all change the same document
 			errs[i] = s.forget(ctx, workerRef(ids[i]), workerList, ids[i])
 		}
 		if !found && errs[i] == nil && w.unknown() && unasked == nil {
@@ -234,23 +230,23 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (_ []store.Ta
 	if len(dead)+len(strays) == 0 {
 		return nil, errors.Join(append(errs, unasked)...)
 	}
-	tasks := inOrderOfClaim(dead)
-	for _, t := range inOrderOfClaim(strays) {
-		t.Stray = true
-		tasks = append(tasks, t)
+	tasks := append(inOrderOfClaim(dead), inOrderOfClaim(strays)...)
+	for i := len(dead); i < len(tasks); i++ {
+		tasks[i].Stray = true
 	}
 	return tasks[:min(len(tasks), limit)], nil
 }
 
 // backFrom declares a worker dead if its beat is overdue or its document is damaged. It returns the worker, or nil if
-// there is none, and the tasks to take back, as far as its document names them: all of them if it is dead, and
-// otherwise those that it does not know of.
+// it does not exist, and the tasks to take back that its document names: all of them if the worker is dead, and
+// otherwise the strays.
 func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*task, err error) {
-	err = s.alter(ctx, workerRef(id), func(d *doc) bool {
-		if w = nil; d.cas == 0 {
+	var d *doc
+	err = s.alter(ctx, workerRef(id), func(is *doc) bool {
+		if w = nil; is.cas == 0 {
 			return false
 		}
-		w = d.worker()
+		d, w = is, is.worker()
 		dies := w.damaged || w.G != nil && s.now(ctx) >= w.Expires
 		if dies {
 			w.G = nil
@@ -263,7 +259,7 @@ func (s *Store) backFrom(ctx context.Context, id string) (w *worker, back []*tas
 	case w.G != nil:
 		back, err = s.straysOf(ctx, id, w)
 	default:
-		back, err = s.leftBy(ctx, id, w)
+		back, err = s.leftBy(ctx, id, d)
 	}
 	return w, back, err
 }
@@ -296,7 +292,7 @@ func (s *Store) heldIn(ctx context.Context, worker string, ids []string) (docs [
 }
 
 // straysOf returns the tasks that a live worker holds and does not know of. They were claimed before the last beat
-// whose answer it has seen, so nothing is new until its next beat.
+// whose answer the worker has seen, so straysOf need not look again until the next beat.
 func (s *Store) straysOf(ctx context.Context, id string, w *worker) ([]*task, error) {
 	if seq, seen := s.calm.Load(id); w.Since == 0 || seen && seq == w.Seq {
 		return nil, nil
@@ -312,13 +308,14 @@ func (s *Store) straysOf(ctx context.Context, id string, w *worker) ([]*task, er
 
 func (w *worker) names(token string) bool { return slices.Contains(w.Names, token) }
 
-// knows reports whether a task that the worker holds is no stray.
+// knows reports whether a task that the worker holds is not a stray.
 func (w *worker) knows(t *task) bool { return t.Claimed >= w.Since || w.names(t.Run[0].Token) }
 
-// leftBy returns those tasks that a dead worker holds and meant to lease. Once there are none, leftBy lines up what the
-// worker meant to lease and did not, and forgets it. It first writes these tasks as they are, so that a lease that is
-// still on its way is refused: after this, nobody would look for it.
-func (s *Store) leftBy(ctx context.Context, id string, w *worker) ([]*task, error) {
+// leftBy returns the tasks that a dead worker holds, as far as its intents name them. Once there are none, leftBy
+// appends to their lanes the tasks that were not leased, and deletes the intents. It first writes each of these tasks
+// unchanged, so that a lease that arrives late is refused: nobody would look for it.
+func (s *Store) leftBy(ctx context.Context, id string, dead *doc) ([]*task, error) {
+	w := dead.worker()
 	docs, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
 	if len(w.Leases) == 0 || len(held) > 0 || err != nil {
 		return held, err
@@ -329,7 +326,7 @@ func (s *Store) leftBy(ctx context.Context, id string, w *worker) ([]*task, erro
 		if t == nil {
 			continue
 		}
-		if ok, err := s.write(ctx, d); !ok || err != nil { // it has changed, perhaps by the lease: look again later
+		if ok, err := s.write(ctx, d); !ok || err != nil { // changed, perhaps by the lease: the next round looks again
 			return nil, err
 		}
 		passed = append(passed, t)
@@ -337,21 +334,23 @@ func (s *Store) leftBy(ctx context.Context, id string, w *worker) ([]*task, erro
 	if err := s.queueUp(ctx, passed...); err != nil {
 		return nil, err
 	}
-	return nil, s.mutate(ctx, s.meta, workerKey(id), 0, gocb.UpsertSpec("l", map[string][]string{}, nil))
+	clear(w.Leases)
+	_, err = s.write(ctx, dead) // if it has changed, the next round looks again
+	return nil, err
 }
 
-// askWithin is how long the index has to say what a worker holds.
+// askWithin limits a query for what a worker holds.
 const askWithin = 5 * time.Second
 
-// heldBy asks the index for the documents with tasks that a worker holds.
+// heldBy queries the index for the documents with tasks that a worker holds.
 func (s *Store) heldBy(ctx context.Context, worker string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	return query[string](ctx, s, queryHeld, args{"w": worker, "n": store.MaxPage})
 }
 
-// comb asks the index which tasks a worker holds: a dead one, until there are none, or a live one whose claim was in
-// doubt. Intents are written without durability, so a failover may have lost an intent and kept its lease.
+// comb queries the index for the tasks that a worker holds: a dead one, until there are none, or a live one whose claim
+// was in doubt. Intents are written without durability, so a failover may have lost an intent and kept its lease.
 func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error) {
 	ids, err := s.heldBy(ctx, id)
 	if err != nil {
@@ -367,14 +366,14 @@ func (s *Store) comb(ctx context.Context, id string, w *worker) ([]*task, error)
 		return held, nil // there may be more
 	}
 	return nil, s.alter(ctx, workerRef(id), func(d *doc) bool {
-		w := d.worker() // a failover may have brought it back to life, and leftBy may have to look again
+		w := d.worker() // a failover may have revived it, and leftBy may have to look again
 		w.Combed = d.cas != 0 && w.G == nil && len(w.Leases) == 0
 		return w.Combed
 	})
 }
 
-// combLiving returns the strays among the tasks that a live worker holds. The doubt about its claims ends once it has
-// beaten again since, and its intents name all that it holds; all says whether held is all of it.
+// combLiving returns the strays among the tasks that a live worker holds; all says whether held has all of its tasks.
+// The doubt about its claims ends once it has seen the answer to a later beat, and its intents name all that it holds.
 func (s *Store) combLiving(ctx context.Context, id string, w *worker, held []*task, all bool) ([]*task, error) {
 	for _, t := range held {
 		sheet, _ := block(t.ID)
@@ -386,7 +385,7 @@ func (s *Store) combLiving(ctx context.Context, id string, w *worker, held []*ta
 		return held, nil
 	}
 	return nil, s.alter(ctx, workerRef(id), func(d *doc) bool {
-		if d.cas == 0 || d.worker().Doubt != w.Doubt { // another claim is in doubt since
+		if d.cas == 0 || d.worker().Doubt != w.Doubt { // another claim has come into doubt
 			return false
 		}
 		d.worker().Doubt = 0

@@ -11,9 +11,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// key is the document of a key: what is known of it, and what has been decided about its tasks. Every change to the
-// holder of a key, and every end of the holder's attempt, also writes this document. So of two writers that judge by
-// it, only one succeeds.
+// key is the document of a key. Each change of the key's holder, and each end of the holder's attempt, also writes the
+// document. So of two calls that rely on it, only one succeeds.
 type key struct {
 	head
 	Queue    string    `json:"q"`
@@ -39,7 +38,7 @@ func nameOf(n *store.NewTask) rules.KeyName {
 // keyRef names the document of a key.
 func keyRef(n rules.KeyName) ref { return ref{inKey, named(n.Queue, n.Tenant, n.Key)} }
 
-// named joins names to a document's key. It returns a hash if the key would be too long or ambiguous.
+// named joins names to a document's key, or returns a hash if the key would be too long or ambiguous.
 func named(names ...string) string {
 	text := strings.Join(names, "|")
 	if len(text) <= 200 && strings.Count(text, "|") == len(names)-1 && !strings.HasPrefix(text, "#") {
@@ -64,7 +63,7 @@ func (k *key) known(name rules.KeyName) *rules.Key {
 	}
 }
 
-// set updates the document to what the rules have made of the key. A key without tasks is deleted.
+// set gives the document the state of the key after the rules. A key without tasks is deleted.
 func (k *key) set(r *rules.Key) {
 	k.Queue, k.Tenant, k.Key, k.Source, k.Tasks = r.Queue, r.Tenant, r.Key, r.Source, r.Tasks
 	k.Holder, k.Awaiting, k.Ended = textOf(r.Holder), textOf(r.Awaiting), textOf(r.Ended)

@@ -11,23 +11,23 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// lane holds the available tasks of one queue and priority. They are listed in pages, which are appended to and read by
-// key, in order. A cursor says up to where they have been claimed. Nothing is removed from a page: an entry names the
-// lap of its task, and a claim skips the entry if the task is in another lap. A full page is sealed by removing its
-// field g. Every append replaces that field, so an append to a sealed page fails.
+// lane names the available tasks of one queue and priority. They are listed in pages, in order. A cursor says up to
+// which entry they have been claimed. Entries are never removed: an entry names the lap of its task, and claims skip it
+// if the task is in another lap. A full page is sealed by removing its field g, which every append replaces, so that
+// appends to a sealed page fail.
 //
-// Lines are written without durability, so a crash may undo any of these writes independently. Each reader repairs what
-// it meets, and the sweep finds the rest.
+// Pages and cursors are written without durability, so a crash may undo any of these writes. Readers repair what they
+// find, and the sweep does the rest.
 type lane struct {
 	queue    string
 	priority int16
 }
 
-// pageSize is how many entries a page has before it is sealed; one append may exceed it.
+// pageSize is the number of entries at which a page is sealed. The last append may exceed it.
 const pageSize = 128
 
-// The names of cursors, pages, and boards, which list the priorities of a queue.
-func (l lane) name() string   { return strconv.Itoa(int(l.priority)) } // on the board of its queue
+// The keys of cursors, pages, and boards. A board lists the priorities of a queue.
+func (l lane) name() string   { return strconv.Itoa(int(l.priority)) } // on the board
 func (l lane) cursor() string { return "c|" + l.name() + "|" + named(l.queue) }
 func (l lane) page(n int) string {
 	return "p|" + strconv.Itoa(n) + "|" + l.name() + "|" + named(l.queue)
@@ -36,7 +36,7 @@ func board(queue string) string { return "b|" + named(queue) }
 
 func (t *task) lane() lane { return lane{t.Queue, t.Priority} }
 
-// entry is a task in a lane, in one of its laps, or a sheet with n available tasks.
+// entry is a task or a sheet in one of its laps, with n available tasks.
 type entry struct {
 	id     string
 	lap, n int
@@ -48,7 +48,6 @@ func (e *entry) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &[]any{&e.id, &e.lap, &e.n})
 }
 
-// page is the document of a page.
 type page struct {
 	G       *int    `json:"g,omitempty"`
 	Count   int     `json:"c"`
@@ -92,8 +91,8 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 	return err
 }
 
-// append adds entries to the last page of a lane. An entry may be appended twice: when the second is met, its task has
-// left the lap that it names.
+// append adds entries to the last page of a lane. It may append an entry twice, which is harmless: when claims reach
+// the second one, its task has left the lap.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error) {
 	n := s.minds.of(l).tail
 	for try := 0; ; try++ {
@@ -120,7 +119,7 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error)
 			return s.seal(ctx, l, n)
 		case errors.Is(err, gocb.ErrPathNotFound): // sealed
 			was := n
-			if err = nil; try > 0 { // and so was the one before: there may be many more
+			if err = nil; try > 0 { // and so was the page before: there may be many more
 				n, err = s.last(ctx, l, n)
 			}
 			if err == nil && n == was {
@@ -129,7 +128,7 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error)
 			if err != nil {
 				return err
 			}
-		case errors.Is(err, gocb.ErrDocumentNotFound): // passed and deleted, or lost
+		case errors.Is(err, gocb.ErrDocumentNotFound): // deleted behind the cursor, or lost
 			c, err := s.open(ctx, l)
 			if err == nil && c.Page == n {
 				err = s.heal(ctx, l, c)
@@ -150,10 +149,10 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error)
 	}
 }
 
-// replaceG is part of every write that needs an open page or a live worker.
+// replaceG is part of every change that requires an open page or a live worker.
 var replaceG = gocb.ReplaceSpec("g", 1, nil)
 
-// open returns the cursor of a lane, and creates the lane if there is none.
+// open returns the cursor of a lane, and creates the lane if it does not exist.
 func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 	for {
 		is, err := s.cursorOf(ctx, l)
@@ -172,14 +171,8 @@ func (s *Store) open(ctx context.Context, l lane) (c mark, err error) {
 	}
 }
 
-// enter puts a lane on its board. Claims read no other lanes, so a board is the only part of lines that is as durable
-// as tasks are.
-func (s *Store) enter(ctx context.Context, l lane) error {
-	return s.enlist(ctx, s.lines, board(l.queue), l.name())
-}
-
-// openAll enters and creates the lanes of tasks that will be available. If a process died before it lined up a task
-// whose lane is on no board, only a sweep would find the task.
+// openAll creates the lanes of tasks that will be available and puts them on their boards. Otherwise, if the process
+// died before it appended such a task, claims would not read the lane until the sweep finds it.
 func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 	for _, d := range docs {
 		t := d.ready()
@@ -187,20 +180,20 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 			continue
 		}
 		l := t.lane()
-		if err := s.enter(ctx, l); err != nil {
+		if err := s.enlist(ctx, s.lines, board(l.queue), l.name()); err != nil {
 			return err
 		}
 		c, err := s.open(ctx, l)
 		if err != nil {
 			return err
 		}
-		s.minds.appended(l, c.Page) // append finds the last page, if there are more
+		s.minds.appended(l, c.Page) // from there, append finds the last page
 	}
 	return nil
 }
 
-// last returns the last page of a lane from a page on, and creates the lane if there is none. There may be very many
-// pages, so it goes on in steps that double for as long as there is a page, and then in steps that halve.
+// last returns the last page of a lane from a page on, and creates the lane if it does not exist. There may be very
+// many pages, so last goes in steps that double while there is a page, and then halve.
 func (s *Store) last(ctx context.Context, l lane, from int) (int, error) {
 	c, err := s.open(ctx, l)
 	n, step := max(c.Page, from), 1
@@ -218,12 +211,12 @@ func (s *Store) last(ctx context.Context, l lane, from int) (int, error) {
 	return n, err
 }
 
-// makePage creates a page unless it exists.
+// makePage creates a page if it does not exist.
 func (s *Store) makePage(ctx context.Context, l lane, n int) (made bool, err error) {
 	return s.makeLine(ctx, l.page(n), map[string]any{"g": 1, "c": 0, "e": []any{}})
 }
 
-// makeLine creates a page or a cursor unless it exists.
+// makeLine creates a page or a cursor if it does not exist.
 func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err error) {
 	tries := 0
 	err = s.again(ctx, func() error {
@@ -232,12 +225,12 @@ func (s *Store) makeLine(ctx context.Context, id string, as any) (made bool, err
 		return err
 	})
 	if errors.Is(err, gocb.ErrDocumentExists) {
-		return tries > 1, nil // perhaps by the first try
+		return tries > 1, nil // perhaps by an earlier try
 	}
 	return err == nil, err
 }
 
-// readPage returns a page. It returns nil if there is none, or if the page was damaged, which removes it.
+// readPage returns a page, or nil if it does not exist. It removes a damaged page.
 func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	p, cas, err := fetch[page](ctx, s, s.lines, l.page(n))
 	if errors.Is(err, errDamaged) {
@@ -250,7 +243,7 @@ func (s *Store) readPage(ctx context.Context, l lane, n int) (*page, error) {
 	return p, err
 }
 
-// seal closes a page once the next one exists.
+// seal shuts a page once the next one exists.
 func (s *Store) seal(ctx context.Context, l lane, n int) error {
 	if _, err := s.next(ctx, l, n); err != nil {
 		return err
@@ -258,7 +251,7 @@ func (s *Store) seal(ctx context.Context, l lane, n int) error {
 	return s.shut(ctx, l, n)
 }
 
-// shut removes the field without which nothing can be appended.
+// shut removes the field of a page without which appends fail.
 func (s *Store) shut(ctx context.Context, l lane, n int) error {
 	err := s.mutate(ctx, s.lines, l.page(n), 0, gocb.RemoveSpec("g", nil))
 	if absent(err) {
@@ -267,9 +260,9 @@ func (s *Store) shut(ctx context.Context, l lane, n int) error {
 	return err
 }
 
-// next ensures that there is a page after page n, and returns its number. A page that was passed and deleted must not
-// come back where nobody reads any more. So whoever has created a page checks whether the cursor is beyond it, and then
-// moves the entries that others have appended meanwhile.
+// next ensures that there is a page after page n, and returns its number. A page that was deleted behind the cursor
+// must not come back, because nobody would read it. So after creating a page, next checks whether the cursor is beyond
+// it, and if so appends its entries to the last page and deletes it.
 func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
 	c, err := s.open(ctx, l)
 	if err != nil {
@@ -299,23 +292,22 @@ func (s *Store) next(ctx context.Context, l lane, n int) (int, error) {
 	return c.Page, nil
 }
 
-// dropPage deletes a page that nobody can read any more, if it is unchanged; a CAS of 0 means in any case. It is
-// harmless if the page stays.
+// dropPage deletes a page that is no longer read, if it is unchanged; a CAS of 0 means in any case. It is harmless if
+// that fails.
 func (s *Store) dropPage(ctx context.Context, l lane, n int, cas gocb.Cas) {
 	_, _ = s.lines.Remove(l.page(n), &gocb.RemoveOptions{Context: ctx, Cas: cas})
 }
 
-// mostGap is how many pages a cursor may have to skip: those that were passed and deleted within the last moments
-// before a failover, which has set the cursor back. If the handle knows of a later page, there may be more, up to
-// mostSkipped.
+// mostGap is how many missing pages a cursor skips: those that were deleted shortly before a failover set the cursor
+// back. If the handle knows of a later page, the cursor skips up to mostSkipped.
 const (
 	mostGap     = 256
 	mostSkipped = 4096
 )
 
-// heal repairs a cursor whose page was lost: it moves the cursor to the next page that there is. If it finds none, it
-// creates the page again, and appends go there: it forgets which page was last appended to, because claims would close
-// page after page on the way there.
+// heal moves a cursor whose page is missing to the next page that exists. If it finds none, it creates the page again.
+// Then it also forgets the page that was last appended to, because claims would create and shut each page on the way
+// there.
 func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 	last := max(c.Page+mostGap, min(s.minds.of(l).tail, c.Page+mostSkipped))
 	for n := c.Page; n < last; n += mostGap {
@@ -328,7 +320,7 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 			return err
 		}
 		if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
-			return refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0})) // or somebody else does it
+			return refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0}))
 		}
 	}
 	s.minds.appended(l, 0)
@@ -336,7 +328,7 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 	return err
 }
 
-// move sets a cursor, and remembers it, if it is unchanged and not locked.
+// move sets a cursor that is unchanged and not locked by others, and remembers it.
 func (s *Store) move(ctx context.Context, l lane, from mark, to cursor) error {
 	done, err := s.lines.Replace(l.cursor(), to, &gocb.ReplaceOptions{Context: ctx, Cas: from.cas})
 	if err == nil {
@@ -353,7 +345,7 @@ func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 	}
 	lanes := make([]lane, len(priorities))
 	for i, text := range priorities {
-		p, _ := strconv.ParseInt(text, 10, 16) // namesIn has checked it
+		p, _ := strconv.ParseInt(text, 10, 16) // checked by namesIn
 		lanes[i] = lane{queue, int16(p)}
 	}
 	slices.SortFunc(lanes, func(a, b lane) int { return int(a.priority) - int(b.priority) })

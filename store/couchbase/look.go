@@ -11,14 +11,14 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// lookWithin is how long a claim waits for the pages of a lane, and lookAgainWithin how long it waits for those of
-// another after one that was away.
+// lookWithin is how long a claim waits for the documents of a lane, and lookAgainWithin how long it does so after one
+// lane did not answer.
 const (
 	lookWithin      = 3 * time.Second
 	lookAgainWithin = 300 * time.Millisecond
 )
 
-// looked looks at a lane, and passes it over if its pages are on a node that is away: other lanes may have tasks.
+// looked looks at a lane, and skips it if its documents are on a node that does not answer: other lanes may have tasks.
 func (c *claim) looked(l lane) (*mark, *page, error) {
 	within := lookWithin
 	if c.away != nil {
@@ -34,8 +34,8 @@ func (c *claim) looked(l lane) (*mark, *page, error) {
 	return at, p, err
 }
 
-// look finds out without a lock whether a lane has tasks; most polls end here. It returns no page if it found nothing.
-// If it then returns a cursor, the caller looks again.
+// look finds out whether a lane has entries; most polls end here. It returns no page if there are none. If it then
+// returns a cursor, the caller looks again.
 func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error) {
 	s := c.s
 	mind := s.minds.of(l)
@@ -51,7 +51,7 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 	switch {
 	case p != nil && len(p.Entries) == at.Place && p.G != nil && p.Count >= pageSize: // its seal was lost
 		return at, nil, s.seal(ctx, l, at.Page)
-	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover has brought it back
+	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover lost its seal
 		return at, nil, s.shut(ctx, l, at.Page)
 	case p != nil && len(p.Entries) == at.Place && p.G != nil:
 		return nil, nil, s.retire(ctx, l, max(at.cas, p.cas))
@@ -63,20 +63,19 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 	case p != nil: // a crash lost entries but kept the cursor
 		return nil, nil, refusal(s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)}))
 	}
-	now, err := s.open(ctx, l) // the cursor has moved on, or the page was lost
+	now, err := s.open(ctx, l) // the cursor has moved, or the page was lost
 	if err == nil && now.cursor == at.cursor {
 		err = s.heal(ctx, l, now)
 	}
 	return at, nil, err
 }
 
-// idleFor is how long nobody has entered an empty lane, appended to it or claimed from it, before it leaves its board,
-// so that claims no longer read it. Whoever stores a task in the lane has done one of that within tailFor, or enters
-// the lane first. If a process stands still in between for the rest of the time, the sweep enters the lane.
+// idleFor is how long an empty lane stays on its board, where claims find it, after it was last entered, appended to or
+// claimed from. A process that stores a task in the lane has entered it or appended to it within tailFor, or enters it
+// first. If the process then stands still for the rest of idleFor, the sweep enters the lane.
 const idleFor = 2 * tailFor
 
-// retire takes an empty lane off its board if it is idle. Its cursor and its page stay. used is when the later of the
-// two was written.
+// retire takes an empty lane off its board if it is idle. Its cursor and its page stay; used is the later CAS of both.
 func (s *Store) retire(ctx context.Context, l lane, used gocb.Cas) error {
 	before := s.now(ctx) - idleFor.Microseconds()
 	if uint64(used)/1000 > uint64(before) {

@@ -17,12 +17,12 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-// The statements of each version of the schema, one a line. They may be run twice.
+// The statements of each version of the schema, one per line. They may be run twice.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// schema is the document that says which migrations were applied, and when.
+// schema is the document that records when migrations were applied.
 const schema = "schema"
 
 // Migrate implements store.Migrator. A schema is never rolled back: a version below the current one is no error and
@@ -56,8 +56,7 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 // scopes and collections return before it does. docs.couchbase.com: "SQL++ Error Codes".
 const noKeyspace, noScope = 12003, 12021
 
-// define runs a statement of the schema. It waits until the query service knows what the statements before it have
-// created.
+// define runs a statement of the schema. It waits until the query service knows what earlier statements have created.
 func (s *Store) define(ctx context.Context, statement string) error {
 	limit, cancel := context.WithTimeout(ctx, s.learnWithin)
 	defer cancel()
@@ -79,7 +78,7 @@ func (s *Store) define(ctx context.Context, statement string) error {
 	}
 }
 
-// applied records that a migration was applied. The collection may be so new that its node does not know it yet.
+// applied records that a migration was applied. It waits for a node that does not know the new collection yet.
 func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 	return until(ctx, func(try int) (bool, error) {
 		_, err := s.meta.MutateIn(schema, []gocb.MutateInSpec{gocb.UpsertSpec(fmt.Sprintf("`%d`", m.Version),
@@ -96,18 +95,14 @@ func (s *Store) applied(ctx context.Context, m *store.Migration) error {
 func (s *Store) Migrations(ctx context.Context) ([]store.Migration, error) {
 	taken := map[string]int64{}
 	there, err := query[string](ctx, s, queryKeyspaces, args{"bucket": s.bucket, "scope": s.scope})
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
-	}
-	// The client would wait long for a collection that does not exist.
-	if slices.Contains(there, "meta") {
-		raw, _, err := s.get(ctx, s.meta, schema)
-		if err == nil && raw != nil {
+	if slices.Contains(there, "meta") { // the client would wait long for a collection that does not exist
+		var raw []byte
+		if raw, _, err = s.get(ctx, s.meta, schema); err == nil && raw != nil {
 			err = json.Unmarshal(raw, &taken)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
-		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w: %w", store.ErrUnavailable, err)
 	}
 	all, err := migrate.Read(migrations)
 	for i := range all {

@@ -13,9 +13,9 @@ type mark struct {
 	cas gocb.Cas
 }
 
-// minds holds what this handle remembers of lanes: the cursor, and the page that was last appended to. If only this
-// handle claims from a lane, it need not read the cursor again. If others claim too, moves clash, and claimers lock the
-// cursor instead for a while.
+// minds holds what this handle remembers of lanes: the cursor, and the page that was last appended to. While only this
+// handle claims from a lane, it need not read the cursor. If others claim too, moves clash, and for a while claims lock
+// the cursor instead.
 type minds struct {
 	mu    sync.Mutex
 	lanes map[lane]mind
@@ -23,26 +23,26 @@ type minds struct {
 
 type mind struct {
 	mark
-	at      time.Time // when the mark was written; zero if it is unknown
+	at      time.Time // when the mark was written; zero if the mark is unknown
 	clashed time.Time
-	pause   time.Duration // before asking again for a locked cursor
+	pause   time.Duration // before the next try to lock the cursor
 	tail    int           // the page that was last appended to; 0 if unknown
 	tailAt  time.Time     // when the tail became known
 }
 
-// tailFor is how long a handle remembers the page that was last appended to, and with it that the lane is on its board.
+// tailFor is how long a handle remembers the page that was last appended to, and so that the lane is on its board.
 const tailFor = 30 * time.Minute
 
 // mindFor is how long a cursor is remembered, and how long claimers lock it after a clash.
 const mindFor = time.Second
 
-// The pause adapts between these bounds.
+// The bounds of the pause before the next try to lock a cursor.
 const (
 	leastPause = 200 * time.Microsecond
 	mostPause  = 40 * time.Millisecond
 )
 
-// locked records how a cursor was locked. If it took more than one try, others claim here too.
+// locked records how many tries it took to lock a cursor. If it was more than one, others claim from the lane too.
 func (m *minds) locked(l lane, tries int, pause time.Duration) {
 	m.change(l, func(is *mind) {
 		if is.pause = pause; tries == 1 {
@@ -64,7 +64,7 @@ func (m *minds) of(l lane) mind {
 	return is
 }
 
-// known reports whether the cursor need not be read again.
+// known reports whether the remembered cursor can be used.
 func (is *mind) known() bool { return time.Since(is.at) < mindFor && !is.busy() }
 
 // busy reports whether a move has clashed recently.

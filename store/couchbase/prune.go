@@ -42,8 +42,8 @@ func (s *Store) pruneClass(ctx context.Context, c *class, limit int) (deleted in
 	return deleted, err
 }
 
-// class is a set of tasks with the same retention: those with one outcome, in one queue or in all queues without a
-// retention of their own.
+// class is a set of tasks with the same retention: those that ended in one state, in one queue or in all queues without
+// a retention of their own.
 type class struct {
 	state store.State
 	queue string   // empty for all queues except own
@@ -64,7 +64,7 @@ func (s *Store) classes(ctx context.Context, keep *store.Retention) (all []class
 	return all
 }
 
-// ended is a document of tasks that have ended, and when the last of them ended, as the index knows it.
+// ended is a row of the index: a task, or a sheet whose tasks have ended, and when the last of them ended.
 type ended struct {
 	ID string `json:"id"`
 	At int64  `json:"fin"`
@@ -80,35 +80,29 @@ func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit i
 	return query[ended](ctx, s, statement, a)
 }
 
-// endings returns the tasks in the documents. Each task of a sheet has its own end. endings leaves out a sheet whose
-// latest end differs from the one in the index: when some tasks of a sheet are deleted, the rest move in the index, and
-// a batch would meet them twice.
+// endings returns the ends of tasks, including those of the tasks in sheets. It leaves out a sheet whose latest end
+// differs from the one in the index: if some tasks of a sheet are deleted, the sheet moves in the index, and a batch
+// would meet it twice.
 func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending, err error) {
-	each := make([][]rules.Ending, len(found))
-	var sheets []string
-	for i, e := range found {
-		if isSheet(ref{inTask, e.ID}) {
-			sheets = append(sheets, e.ID)
-		} else {
-			each[i] = []rules.Ending{{ID: idOf(e.ID), At: e.At}}
+	of := make([][]rules.Ending, len(found))
+	err = each(len(found), func(i int) error {
+		r, at := ref{inTask, found[i].ID}, found[i].At
+		if !isSheet(r) {
+			of[i] = []rules.Ending{{ID: idOf(r.ID), At: at}}
+			return nil
 		}
-	}
-	docs, err := readEach(ctx, inTask, sheets, s.peek)
-	for _, d := range docs {
-		if d == nil {
-			continue
-		}
-		i := slices.IndexFunc(found, func(e ended) bool { return e.ID == d.ID })
-		if d.sheetOf().Finished != found[i].At {
-			continue
+		d, err := s.peek(ctx, r)
+		if d == nil || err != nil || d.sheetOf().Finished != at {
+			return err
 		}
 		for _, t := range d.tasks() {
 			if t.task().state().Finished() {
-				each[i] = append(each[i], rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
+				of[i] = append(of[i], rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
 			}
 		}
-	}
-	return slices.Concat(each...), err
+		return nil
+	})
+	return slices.Concat(of...), err
 }
 
 // deleteEnded deletes each task that still has the given end, and the tasks of one sheet together. It returns how many
@@ -130,7 +124,7 @@ func (s *Store) deleteEnded(ctx context.Context, ends []rules.Ending) (deleted i
 			back = append(back, is[i]...)
 			continue
 		}
-		// The group was damaged and skipped, so its tasks stay.
+		// The group was damaged and skipped.
 		for _, e := range pick(ends, groups[i]) {
 			back = append(back, e.ID)
 		}
@@ -154,11 +148,11 @@ func (s *Store) pruneStats(ctx context.Context, keep time.Duration) error {
 	return errors.Join(err, s.pruneErrors(ctx, keep))
 }
 
-// pruneErrorsEvery is how often old groups of errors are looked for.
+// pruneErrorsEvery is how often old groups of errors are deleted.
 const pruneErrorsEvery = time.Hour
 
-// pruneErrors deletes the groups of errors that have not occurred for the given time, if no task waits for a retry or
-// is dead because of them.
+// pruneErrors deletes the groups of errors that have not occurred for a time, if no task waits for a retry, or is
+// discarded, because of them.
 func (s *Store) pruneErrors(ctx context.Context, keep time.Duration) error {
 	if at := s.forgot.Load(); at > 0 && time.Since(s.opened)-time.Duration(at) < pruneErrorsEvery {
 		return nil

@@ -13,19 +13,15 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// List implements store.Reader. It reads ids by key. For all other filters it asks an index, and then checks the
-// documents.
-func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, err error) {
+// List implements store.Reader. It reads given ids by key. For all other filters it queries an index, and then checks
+// the documents.
+func (s *Store) List(ctx context.Context, f store.Filter) (_ []store.Task, err error) {
 	defer says(&err, "list")
-	f := &given
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	limit := min(cmp.Or(max(f.Limit, 0), 100), store.MaxPage)
-	text, a := queryList(f)
+	text, a := queryList(&f)
 	a["before"], a["n"] = "~", limit // "~" is after all ids
 	if !f.Before.IsZero() {
-		in, _ := block(f.Before.String()) // its sheet may have tasks with smaller ids
+		in, _ := block(f.Before.String()) // whose sheet may have tasks with smaller ids
 		a["before"] = in.ID + "~"
 	}
 	var found []*doc
@@ -40,13 +36,13 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 				return nil, err
 			}
 		}
-		next, err := s.readAll(ctx, f, ids)
+		next, err := s.readAll(ctx, &f, ids)
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, next...)
 		slices.SortFunc(found, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
-		// Some tasks have a document of their own and are also in a sheet that was read.
+		// A task that has left its sheet may be found by the sheet's id and by its own.
 		found = slices.CompactFunc(found, func(a, b *doc) bool { return a.ID == b.ID })
 		last := ""
 		for _, last = range ids {
@@ -55,7 +51,8 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 			}
 		}
 		a["before"] = last
-		more = len(f.IDs) == 0 && len(ids) == limit && (len(found) < limit || inBlockOf(sheet, last))
+		in, _ := block(last) // is read to its end: other tasks of the block may come before those in the sheet
+		more = len(f.IDs) == 0 && len(ids) == limit && (len(found) < limit || sheet == last || sheet == in.ID)
 	}
 	found = found[:min(len(found), limit)]
 	page := make([]store.Task, len(found))
@@ -65,14 +62,14 @@ func (s *Store) List(ctx context.Context, given store.Filter) (_ []store.Task, e
 			page[i].Args = nil
 		}
 		if f.Detail {
-			page[i].Detail.Needs, err = s.needStates(ctx, f, found[i].task())
+			page[i].Detail.Needs, err = s.needStates(ctx, &f, found[i].task())
 		}
 		return err
 	})
 	return page, err
 }
 
-// readAll returns the tasks with the ids that match the filter.
+// readAll returns the tasks with the ids, or in sheets with the ids, that match the filter.
 func (s *Store) readAll(ctx context.Context, f *store.Filter, ids []string) ([]*doc, error) {
 	docs, err := s.spread(ctx, ids, s.peek)
 	var found []*doc
@@ -107,8 +104,8 @@ func (s *Store) needStates(ctx context.Context, f *store.Filter, t *task) ([]sto
 	return needs, nil
 }
 
-// between calls do for the documents of the collection meta whose keys are between two others, in order. It skips those
-// for which do fails: they are damaged. It reads a page at a time, so each query is short.
+// between calls do for the documents of the collection meta whose keys are between two others, in order. A document for
+// which do fails counts as damaged. It reads the documents in pages, so that each query is short.
 func (s *Store) between(
 	ctx context.Context, after, until string, do func(id string, m json.RawMessage) error,
 ) error {
@@ -174,7 +171,7 @@ func (s *Store) Count(ctx context.Context) (_ []store.Count, err error) {
 	return counts, err
 }
 
-// Workers implements store.Reader. A worker that cannot be read holds up no other.
+// Workers implements store.Reader. A worker that cannot be read does not affect others.
 func (s *Store) Workers(ctx context.Context) (live []store.Worker, err error) {
 	defer says(&err, "workers")
 	ids, err := s.listed(ctx, s.meta, workerList)
@@ -197,7 +194,6 @@ func (s *Store) Workers(ctx context.Context) (live []store.Worker, err error) {
 	return live, errors.Join(errs...)
 }
 
-// live returns a worker, or nil if it is not alive.
 func (s *Store) live(ctx context.Context, id string) (*store.Worker, error) {
 	d, err := s.read(ctx, workerRef(id))
 	if d == nil || err != nil || d.worker().G == nil {

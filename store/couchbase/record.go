@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// record is the document of a record. A deleted record expires after a day. Until then it stays without a body, so that
-// its versions are not used again. After that they cannot be, because the first version of a new record is the time.
+// record is the document of a record. A deleted record stays without a body for a day, so that its versions are not
+// used again. After that they cannot be, because the first version of a new record is the time.
 type record struct {
 	head
 	Kind    string `json:"kind"`
@@ -24,8 +24,8 @@ type record struct {
 	Updated int64  `json:"at"`
 }
 
-// recordRef names the document of a record. The name is also a field of a directory, so it is hashed if it could not be
-// one.
+// recordRef names the document of a record. Its key is also the name of a field in a directory, which cannot contain a
+// backtick.
 func recordRef(kind, name string) ref {
 	if strings.Contains(kind+name, "`") {
 		return ref{inMeta, "r|" + hashed(kind, name)}
@@ -33,10 +33,10 @@ func recordRef(kind, name string) ref {
 	return ref{inMeta, "r|" + named(kind, name)}
 }
 
-// recordList names the directory of a kind: the names of all its records so far.
+// recordList names the directory of a kind's records.
 func recordList(kind string) string { return "records|" + named(kind) }
 
-// version returns the version as the contract defines it: 0 if there is no record.
+// version returns the version of the record, or 0 if it does not exist.
 func (r *record) version() int64 {
 	if r.Body == nil {
 		return 0
@@ -68,7 +68,7 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) (records []st
 	return records, err
 }
 
-// unlisted returns records of a kind that no directory lists, because it would be too large.
+// unlisted returns records of a kind that has no directory, because it would be too large.
 func (s *Store) unlisted(ctx context.Context, f *store.RecordFilter) (records []store.Record, err error) {
 	most := cmp.Or(f.Limit, store.MaxPage)
 	after, until := recordRef(f.Kind, f.After).ID, recordRef(f.Kind, "~").ID
@@ -86,7 +86,7 @@ func (s *Store) unlisted(ctx context.Context, f *store.RecordFilter) (records []
 	return records[:most], nil
 }
 
-// recordsOf reads records. It leaves out those that do not exist.
+// recordsOf reads the records that exist.
 func (s *Store) recordsOf(ctx context.Context, ids []string) (records []store.Record, err error) {
 	docs, err := readEach(ctx, inMeta, ids, func(ctx context.Context, r ref) (*doc, error) {
 		d, err := s.peek(ctx, r)
@@ -103,7 +103,7 @@ func (s *Store) recordsOf(ctx context.Context, ids []string) (records []store.Re
 	return records, err
 }
 
-// listable fails if the name of a record that no directory lists has no place in the order of documents.
+// listable fails if a record of a kind without a directory has a name by which lists would not find it.
 func listable(r *store.Record) error {
 	plain := len(r.Name) <= 100
 	for _, c := range []byte(r.Name) {
@@ -116,7 +116,7 @@ func listable(r *store.Record) error {
 	return nil
 }
 
-// PutRecord implements store.Recorder. The write of the record decides; its tasks follow from it.
+// PutRecord implements store.Recorder.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (_ int64, _ []store.Enqueued, err error) {
 	defer says(&err, "put record")
 	if err := s.mayGoOn(ctx, p.Term); err != nil {
@@ -134,17 +134,15 @@ func (s *Store) mayGoOn(ctx context.Context, term int64) error {
 	return s.leads(ctx, term)
 }
 
-// putWith writes a record with its tasks.
 func (s *Store) putWith(ctx context.Context, p *store.PutRecord) (version int64, results []store.Enqueued, err error) {
-	tasks := trimmed(p.Tasks)
 	version, err = s.put(ctx, &p.Record, func(b *rules.Batch) (err error) {
-		results, err = b.Enqueue(tasks)
+		results, err = b.Enqueue(p.Tasks)
 		return err
 	})
 	return version, results, err
 }
 
-// put writes a record together with what the verbs decide, or neither.
+// put writes a record and what the verbs decide, as a unit whose root is the record.
 func (s *Store) put(
 	ctx context.Context, given *store.Record, verbs func(b *rules.Batch) error,
 ) (version int64, err error) {
@@ -153,7 +151,7 @@ func (s *Store) put(
 	switch {
 	case create && many:
 		err = listable(given)
-	case create: // before it exists, so that it never exists unlisted
+	case create: // before and after it is created; see forget
 		err = s.enlist(ctx, s.meta, list, r.ID)
 	}
 	if err != nil {
@@ -174,7 +172,7 @@ func (s *Store) put(
 		}
 		to.Kind, to.Name, to.Body, to.Updated = given.Kind, given.Name, bytes.Clone(given.Body), now
 		if to.Version++; to.Version == 1 {
-			to.Version = now // greater than those of a forgotten record
+			to.Version = now // greater than those of an expired record
 		}
 		if given.Body != nil && to.Body == nil {
 			to.Body = []byte{}
@@ -184,10 +182,10 @@ func (s *Store) put(
 	})
 	switch {
 	case err != nil || many:
-	case create: // again, in case somebody who deleted its predecessor has just removed the name
+	case create:
 		err = s.enlist(ctx, s.meta, list, r.ID)
 	case given.Body == nil:
-		_ = s.forget(ctx, r, list, r.ID) // or the name stays, and is passed over
+		_ = s.forget(ctx, r, list, r.ID) // otherwise the name stays, and lists skip it
 	}
 	if err == nil {
 		err = s.finishUp(ctx, w)
@@ -202,7 +200,7 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 		return nil, err
 	}
 	updated := make([]store.Updated, len(puts))
-	// Records whose tasks have the same key are written one after another. If one record brings several keys, all are.
+	// Records whose tasks have the same key are written one by one. If one record has tasks of several keys, all are.
 	several := slices.ContainsFunc(puts, func(p store.PutRecord) bool {
 		return slices.ContainsFunc(p.Tasks, func(n store.NewTask) bool { return nameOf(&n) != nameOf(&p.Tasks[0]) })
 	})

@@ -14,18 +14,17 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// If the document of a key cannot be read, it is rebuilt from the tasks of the key. Ending one of them, or adding
-// another, needs the document, so they stay as they are meanwhile, apart from the pending writes of calls that have
-// read the document before. So the document is left alone for calm, in which these calls end. What dead calls have
-// decided is written first. If it is uncertain who holds the key, an operator has to say so: there are never two
-// holders.
+// The document of a key that cannot be read is rebuilt from the tasks of the key. Without the document, no call can end
+// one of these tasks or add another, except for calls that have read the document before. These have the time calm to
+// finish, and what they have decided and left undone is written first. If it is uncertain which task holds the key, an
+// operator has to decide, because there must never be two holders.
 
-// calm is how long a handle leaves a damaged key alone, in multiples of its patience.
+// calm is how long a damaged key is left alone, in multiples of patience.
 const calm = 10
 
 var errRemade = errors.New("the document of a key was damaged before all was stored, and was made anew without it")
 
-// remake rebuilds the document of a key that cannot be read, unless somebody else has, and returns it.
+// remake rebuilds the document of a key that cannot be read, unless another process has, and returns it.
 func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 	r := keyRef(name)
 	for try := 0; ; try++ {
@@ -76,8 +75,7 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 	}
 }
 
-// redoBefore carries out the units that calls decided before an instant and left undone, so that their tasks exist. It
-// leaves everything else to others.
+// redoBefore carries out the units that were decided before an instant and left undone, so that their tasks exist.
 func (s *Store) redoBefore(ctx context.Context, before int64) error {
 	for statement, c := range map[string]string{queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		ids, err := query[string](ctx, s, statement, args{"before": before, "n": math.MaxInt32})
@@ -98,7 +96,7 @@ func (s *Store) redoBefore(ctx context.Context, before int64) error {
 	return nil
 }
 
-// findTasks fills the document of a key with what is known of its tasks. If something cannot be known, doubt says what.
+// findTasks fills the document of a key from its tasks. If it is uncertain which task holds the key, doubt says why.
 func (s *Store) findTasks(ctx context.Context, name rules.KeyName, was, is *key) (doubt string, err error) {
 	text, a := queryList(&store.Filter{Key: name.Key})
 	a["before"], a["n"] = "~", math.MaxInt32 // "~" is after all ids
@@ -109,7 +107,7 @@ func (s *Store) findTasks(ctx context.Context, name rules.KeyName, was, is *key)
 	ids = append(ids, was.Holder, was.Awaiting)
 	slices.Sort(ids)
 	ids = slices.DeleteFunc(slices.Compact(ids), func(id string) bool { return idOf(id).IsZero() })
-	docs, err := readEach(ctx, inTask, ids, s.peek) // loading them might need the key
+	docs, err := readEach(ctx, inTask, ids, s.peek) // load might need the key
 	if err != nil {
 		return "", err
 	}

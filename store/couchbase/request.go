@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// mutate changes parts of a document. With a CAS, a try may be refused because an earlier one, whose answer was lost,
-// has succeeded: the caller has to look.
+// mutate changes parts of a document. With a CAS, a mismatch may mean that an earlier try, whose answer was lost, has
+// succeeded.
 func (s *Store) mutate(
 	ctx context.Context, in *gocb.Collection, id string, cas gocb.Cas, specs ...gocb.MutateInSpec,
 ) error {
@@ -25,15 +25,13 @@ func (s *Store) mutate(
 	})
 }
 
-// refusals are the errors that say that nothing was written.
 var refusals = []error{gocb.ErrCasMismatch, gocb.ErrDocumentExists, gocb.ErrDocumentNotFound, gocb.ErrDocumentLocked,
 	gocb.ErrPathNotFound, gocb.ErrPathExists, gocb.ErrPathMismatch, gocb.ErrValueNotJSON, gocb.ErrValueTooLarge,
 	gocb.ErrInvalidArgument, gocb.ErrCollectionNotFound, gocb.ErrScopeNotFound, gocb.ErrDurabilityImpossible,
-	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrDocumentNotLocked,
-	gocb.ErrPlanningFailure, gocb.ErrIndexNotFound}
+	gocb.ErrDurabilityLevelNotAvailable, gocb.ErrAuthenticationFailure, gocb.ErrPlanningFailure, gocb.ErrIndexNotFound}
 
-// unknown reports whether an error leaves it open whether a write happened. gocb has no single error for that: a
-// connection that ends causes an io.EOF.
+// unknown reports whether a write may have happened despite an error: refusals are the errors after which nothing was
+// written. gocb has no single error for a lost answer: a connection that ends causes an io.EOF.
 func unknown(err error) bool {
 	return err != nil && !isOf(err, refusals...)
 }
@@ -63,8 +61,8 @@ func refusal(err error) error {
 // answerWithin is how long a request is repeated while its answer is unknown.
 const answerWithin = 10 * time.Second
 
-// again repeats an idempotent request until its answer is known or time is up. It does not repeat a request for a
-// missing collection, because the client has waited for that already.
+// again repeats an idempotent request until its answer is known, or for answerWithin. It does not repeat a request for
+// a missing collection, because the client has waited for the collection already.
 func (s *Store) again(ctx context.Context, do func() error) error {
 	begun := time.Now()
 	for try := 1; ; try++ {
@@ -83,30 +81,21 @@ func (s *Store) again(ctx context.Context, do func() error) error {
 	}
 }
 
-// retries says after how many attempts the client stops to repeat a request, by reason. By default the client repeats
-// requests.
-type retries map[gocb.RetryReason]uint32
-
-var (
-	// The engine itself repeats requests whose connection ended, because the client would route them again while the
-	// first attempt may still be in transit. A request for a locked document fails at once.
-	patient = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
-		gocb.KVLockedRetryReason: 0}
-	// briefly retries an unlock for a few milliseconds if the server asks for it. Servers before 7.6 also do so if the
-	// document's lock has expired already. A lock that stays expires by itself.
-	briefly = retries{gocb.SocketNotAvailableRetryReason: 0, gocb.SocketCloseInFlightRetryReason: 0,
-		gocb.KVTemporaryFailureRetryReason: 3}
-)
+// patient says which requests the client repeats: all except those for locked documents, which fail at once, and those
+// whose connection ended. The engine repeats the latter itself, because the client would send them again while the
+// first one may still be in transit.
+type patient struct{}
 
 // RetryAfter implements gocb.RetryStrategy.
-func (r retries) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
-	if most, is := r[reason]; is && request.RetryAttempts() >= most {
+func (patient) RetryAfter(request gocb.RetryRequest, reason gocb.RetryReason) gocb.RetryAction {
+	switch reason {
+	case gocb.SocketNotAvailableRetryReason, gocb.SocketCloseInFlightRetryReason, gocb.KVLockedRetryReason:
 		return &gocb.NoRetryRetryAction{}
 	}
 	return gocb.NewBestEffortRetryStrategy(nil).RetryAfter(request, reason)
 }
 
-// until tries something until it is done or fails, with a pause before each try but the first.
+// until calls do until it is done or fails, with a pause before each try but the first.
 func until(ctx context.Context, do func(try int) (done bool, err error)) error {
 	for try := 0; ; try++ {
 		if err := pause(ctx, try); err != nil {

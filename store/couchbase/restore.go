@@ -7,24 +7,17 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// Restore implements store.Restorer. The record's write decides, and holds all tasks until they are stored. A process
-// that dies before it has restored nothing. If a process dies after it, the next reader of the record or the sweep does
-// the rest.
+// Restore implements store.Restorer. The record is the root of a unit with all tasks: if the process dies, either
+// nothing was restored, or the next reader of the record or the sweep does the rest.
 func (s *Store) Restore(
 	ctx context.Context, note store.Record, tasks []store.Task,
 ) (version int64, exist []store.ID, err error) {
 	defer says(&err, "restore")
-	if err := ctx.Err(); err != nil {
-		return 0, nil, err
-	}
 	version, err = s.put(ctx, &note, func(b *rules.Batch) (err error) {
 		exist, err = b.Restore(tasks)
 		return err
 	})
-	if err != nil {
-		return 0, nil, alone(err)
-	}
-	return version, exist, nil
+	return version, exist, alone(err)
 }
 
 // remember gives a restored task its history.

@@ -12,29 +12,29 @@ import (
 )
 
 // sheet is the document of several tasks of one call that differ only in their ids and args. A task stays in its sheet
-// as long as the sheet can represent it: while the task is available, runs for the first time, or has completed without
-// anything else to record, or if all tasks of the sheet were changed or cancelled alike before they ran. Otherwise the
-// task gets a document of its own, and the sheet says that the task has moved. Both writes are a unit, and the sheet's
-// write decides. So a lookup of a task reads the task's own document first, and then the sheet of its block of ids.
+// as long as the sheet can express its state: available, running for the first time, or plainly completed, or changed
+// or cancelled together with all other tasks of the sheet while available. Otherwise the task moves into its own
+// document, by a unit whose root is the sheet. So a task is found by two reads: of its own document, and then of the
+// sheet of its block of ids.
 type sheet struct {
-	// The fields that the tasks share, as they were when the tasks were new or were last changed together. Those that
-	// an index uses say what the sheet holds now.
+	// The fields that the tasks share, as of when the tasks were new or were last changed together. Fields that have an
+	// index describe the whole sheet; see sum.
 	task
 	From  int               `json:"from"` // the place of the first task in the block
 	Texts []json.RawMessage `json:"args"`
 	Lent  int               `json:"lent,omitempty"` // how many tasks run
 	Runs  []run             `json:"runs"`
 
-	lots []lot // one for each task, expanded from Runs
+	lots []lot // Runs, expanded: one for each task
 }
 
-// run is a sequence of adjacent tasks with the same lot.
+// run is a number of adjacent tasks with the same lot.
 type run struct {
 	N int `json:"n"`
 	lot
 }
 
-// lot is what a sheet knows of a task.
+// lot is the state of a task in a sheet.
 type lot struct {
 	State   string `json:"st"`
 	Worker  string `json:"w,omitempty"`
@@ -45,7 +45,7 @@ type lot struct {
 }
 
 const (
-	blockSize  = 64 // ids that differ only in their last bits
+	blockSize  = 64 // ids that differ only in their last six bits
 	leastSheet = 8  // tasks
 	mostArgs   = 64 << 10
 
@@ -53,8 +53,8 @@ const (
 	moved = "-" // the state in a sheet of a task that has moved out or was deleted
 )
 
-// block returns the sheet in which a task would be, and its place there. The sheet's key sorts after the ids of its
-// tasks and before those of the next block.
+// block returns the sheet of the block to which an id belongs, and the id's place in the block. The sheet's key is in
+// order after the ids of its block and before those of the next.
 func block(id string) (r ref, place int) {
 	at := idOf(id)
 	last := &at[len(at)-1]
@@ -63,22 +63,15 @@ func block(id string) (r ref, place int) {
 	return ref{inTask, at.String() + "~"}, place
 }
 
-// inBlockOf reports whether a document belongs to the block of a sheet.
-func inBlockOf(sheet, id string) bool {
-	r, _ := block(id)
-	return id == sheet || r.ID == sheet
-}
-
 func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
 
-// idAt returns the id at a place of the block.
 func (d *doc) idAt(place int) string {
 	id := idOf(strings.TrimSuffix(d.ID, "~"))
 	id[len(id)-1] += byte(place - (blockSize - 1))
 	return id.String()
 }
 
-// taskIn returns the task in a document, if the document exists and is a task.
+// taskIn returns the task in a document, if there is a document and it is a task.
 func (d *doc) taskIn() (*task, bool) {
 	if d == nil {
 		return nil, false
@@ -103,7 +96,7 @@ func (sh *sheet) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// sum updates the fields that an index reads, and Runs.
+// sum updates Runs and the fields that have an index from the lots.
 func (sh *sheet) sum() {
 	sh.N, sh.Lent, sh.Available, sh.Finished, sh.Run, sh.Runs = 0, 0, 0, 0, nil, nil
 	sh.State, sh.Gone = mixed, true
@@ -135,7 +128,7 @@ func (sh *sheet) sum() {
 	}
 }
 
-// of returns a task in the sheet, or nil if the task is not in the sheet or has moved.
+// of returns a task in the sheet, or nil if the task is not in the sheet, or no longer.
 func (d *doc) of(id string) *doc {
 	sh := d.sheetOf()
 	r, place := block(id)
@@ -161,8 +154,8 @@ func (d *doc) of(id string) *doc {
 	return &doc{ref: ref{inTask, id}, body: &t, sheet: d}
 }
 
-// keep writes the state of a task into its sheet and reports whether the sheet can represent it. If not, the task has
-// moved.
+// keep sets the state of a task in its sheet, and reports whether the sheet can express it. If not, keep marks the task
+// as moved.
 func (d *doc) keep(t *task) bool {
 	sh := d.sheetOf()
 	_, place := block(t.ID)
@@ -189,7 +182,6 @@ func (d *doc) keep(t *task) bool {
 	return kept
 }
 
-// tasks returns the tasks in a sheet.
 func (d *doc) tasks() (all []*doc) {
 	sh := d.sheetOf()
 	for i := range sh.lots {
@@ -200,8 +192,8 @@ func (d *doc) tasks() (all []*doc) {
 	return all
 }
 
-// bySheet groups n tasks, in order: the tasks of one sheet together, and each other task alone. It reads only the sheets
-// of blocks with several of the tasks.
+// bySheet groups n tasks, in order: those of one sheet together, and each other task alone. It reads only the sheets of
+// blocks with several of the tasks.
 func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (groups [][]int, err error) {
 	name := func(i int) ref {
 		r, _ := block(id(i).String())
@@ -232,7 +224,7 @@ func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (gr
 	return groups, err
 }
 
-// available returns what can be claimed from a document: the task itself, or up to most tasks of a sheet.
+// available returns what can be claimed from a document: the task itself, or up to most tasks of the sheet.
 func (d *doc) available(most int) (tasks []*doc) {
 	sh, is := d.body.(*sheet)
 	if !is {
@@ -246,7 +238,7 @@ func (d *doc) available(most int) (tasks []*doc) {
 	return tasks
 }
 
-// ready returns the task that represents a document in a lane, or nil if nothing in the document is available.
+// ready returns the task for which a document has an entry in a lane, or nil if nothing in the document is available.
 func (d *doc) ready() *task {
 	if d == nil {
 		return nil
@@ -264,7 +256,7 @@ func (d *doc) ready() *task {
 	return nil
 }
 
-// stands reports whether a document is available in a lane, in the given lap.
+// stands reports whether a document is available in a lane and a lap.
 func (d *doc) stands(l lane, lap int) bool {
 	t := d.ready()
 	return t != nil && t.Lap == lap && t.lane() == l
@@ -278,8 +270,8 @@ func (d *doc) stored() *doc {
 	return d
 }
 
-// locate returns a document as it is stored, or a task in its sheet, or nil if there is none. If the task is about to
-// move out of its sheet, locate returns it pinned.
+// locate returns a document as it is stored, or a task in its sheet, or nil if it does not exist. A task that is about
+// to move out of its sheet is returned pinned and without a CAS.
 func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	d, err := s.read(ctx, r)
 	if d != nil || err != nil || r.C != inTask || isSheet(r) {
@@ -289,22 +281,22 @@ func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 	in, err := s.read(ctx, at)
 	if err != nil {
 		return nil, err
-	} else if in == nil {
-		return there(s.read(ctx, r)) // the last tasks of a sheet may have moved out meanwhile
 	}
-	if d := in.of(r.ID); d != nil {
-		return d, nil
+	if in != nil {
+		if d := in.of(r.ID); d != nil {
+			return d, nil
+		}
+		if u := in.header().Unit; u != nil && in.decided(u.U, r) != nil {
+			d = blank(r)
+			d.header().Pin = &pin{origin{in.ref, u.U}, in.header().Todo}
+			return d, nil
+		}
 	}
-	if u := in.header().Unit; u != nil && in.decided(u.U, r) != nil {
-		d = blank(r)
-		d.header().Pin = &pin{origin{in.ref, u.U}, in.header().Todo}
-		return d, nil
-	}
-	return there(s.read(ctx, r)) // it has moved meanwhile
+	return there(s.read(ctx, r)) // it may have moved meanwhile
 }
 
-// spread reads tasks and, for sheets, all their tasks, including those that have moved out. It returns the sheets
-// first.
+// spread reads tasks and, for each sheet among the ids, the sheet and all its tasks, including those that have moved.
+// It returns the sheets first.
 func (s *Store) spread(
 	ctx context.Context, ids []string, read func(context.Context, ref) (*doc, error),
 ) (all []*doc, err error) {
@@ -338,13 +330,13 @@ func (s *Store) spread(
 	return slices.Concat(sheets, all, found), err
 }
 
-// covers reports whether a sheet has all tasks of another sheet of the same block.
+// covers reports whether a sheet has places for all tasks of another sheet of the same block.
 func (sh *sheet) covers(other *sheet) bool {
 	return sh.From <= other.From && other.From+len(other.lots) <= sh.From+len(sh.lots)
 }
 
-// settle writes the states of changed tasks into their sheets. A task that its sheet cannot represent is written by
-// itself.
+// settle sets the states of changed tasks in their sheets. A task whose state its sheet cannot express gets its own
+// document.
 func (w *work) settle() {
 	for _, d := range w.order {
 		if isSheet(d.ref) && !w.torn {
@@ -363,7 +355,8 @@ func (w *work) settle() {
 	}
 }
 
-// stamp changes what the tasks of a sheet share, if all of them were changed alike while they were available.
+// stamp changes the fields that the tasks of a sheet share, if all of them were changed alike while they were
+// available.
 func (w *work) stamp(d *doc) {
 	sh := d.sheetOf()
 	var as *task
@@ -392,7 +385,7 @@ func (w *work) stamp(d *doc) {
 	}
 }
 
-// shared returns what a task may share with others in a sheet.
+// shared returns a task without the fields in which tasks of a sheet may differ.
 func (t *task) shared() task {
 	as := *t
 	as.ID, as.Args = "", nil

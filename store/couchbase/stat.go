@@ -17,31 +17,28 @@ import (
 )
 
 // sums holds the statistics of this handle: one document for each minute, which no other handle writes. They are
-// written after the outcomes, once a second, so a crash in between loses counts, never tasks.
+// written after the outcomes, once a second, so a crash in between loses counts.
 type sums struct {
 	every   time.Duration
-	timer   *time.Timer // runs while there is something to write
+	timer   *time.Timer // not nil while there is something to write
 	closed  bool
 	writing sync.Mutex // held while they are written; locked before mu
 	mu      sync.Mutex
 	minutes map[int64]*minute
 }
 
-// minute holds the attempts that ended in one minute.
 type minute struct {
-	// The key of its document. A minute that was forgotten gets another.
-	key     string
+	key     string // of its document
 	of      map[slice]*store.Stat
 	changed bool
 }
 
-// sumsEvery is how often statistics are written.
-const sumsEvery = time.Second
+const (
+	sumsEvery   = time.Second // how often statistics are written
+	keptMinutes = 10          // how many minutes stay in memory, for attempts that are counted late
+)
 
-// keptMinutes is how many minutes a handle keeps after writing them, so that it can add to them.
-const keptMinutes = 10
-
-// later schedules the statistics to be written within the interval. The caller holds mu.
+// later schedules the next write of the statistics. The caller holds mu.
 func (s *Store) later() {
 	if s.sums.timer != nil || s.sums.closed {
 		return
@@ -49,7 +46,7 @@ func (s *Store) later() {
 	s.sums.timer = time.AfterFunc(s.sums.every, func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.queryTimeout)
 		defer cancel()
-		_ = s.writeSums(ctx) // tries again later by itself
+		_ = s.writeSums(ctx) // if it fails, it schedules the next write
 	})
 }
 
@@ -71,7 +68,6 @@ type sumDoc struct {
 	Waited, Ran []byte
 }
 
-// group is the document of a group of errors.
 type group struct {
 	head
 	store.ErrorGroup
@@ -146,7 +142,7 @@ func (s *Store) writeSums(ctx context.Context) error {
 	return nil
 }
 
-// forget drops minutes that are written and over. An attempt of such a minute that is counted later gets another
+// forget drops old minutes that are written. If an attempt of such a minute is counted later, the minute gets another
 // document.
 func (s *sums) forget() {
 	s.mu.Lock()
@@ -232,7 +228,7 @@ func (s *Store) groups(ctx context.Context) (groups []store.ErrorGroup, err erro
 	return groups, err
 }
 
-// countFailed counts the tasks that wait for a retry, or are dead, because of the errors.
+// countFailed counts the tasks that wait for a retry, or are discarded, because of the errors.
 func (s *Store) countFailed(ctx context.Context, groups []store.ErrorGroup) error {
 	type failed struct {
 		Fingerprint string `json:"fp"`

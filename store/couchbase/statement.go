@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// The statements. Each text is fixed; named parameters hold what varies. An index alone answers each statement except
-// the last.
+// The statements. Their texts are fixed, and have named parameters. Each of them except the last is answered from an
+// index alone.
 const (
 	fromTask = " FROM `bucket`.`tusk`.`task` AS t WHERE "
 
@@ -54,8 +54,7 @@ const (
 		" WHERE META(m).id > $after AND META(m).id < $until ORDER BY META(m).id LIMIT $n"
 )
 
-// queryList returns the statement for a page of tasks. A filter uses at most one of the fields that an index begins
-// with, and any of the fields that follow.
+// queryList returns the statement for a page of tasks.
 func queryList(f *store.Filter) (string, args) {
 	text, a := "SELECT RAW META(t).id"+fromTask+"META(t).id < $before", args{}
 	states := []string{mixed}
@@ -89,13 +88,13 @@ func queryList(f *store.Filter) (string, args) {
 // args are the named parameters of a statement.
 type args map[string]any
 
-// placed puts the configured bucket and scope into a statement.
+// placed replaces the bucket and scope of a statement by the configured ones.
 func (s *Store) placed(statement string) string {
 	return strings.ReplaceAll(statement, "`bucket`.`tusk`", "`"+s.bucket+"`.`"+s.scope+"`")
 }
 
-// query runs a statement whose rows are values of one type. The index first catches up with everything that anybody has
-// written. Callers check what it says against the documents, which may have changed since.
+// query runs a statement and returns its rows. The index first catches up with all writes. Callers check the rows
+// against the documents, which may have changed since.
 func query[R any](ctx context.Context, s *Store, statement string, a args) (rows []R, err error) {
 	s.queries.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // for all tries

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sweepEvery is how often the leader looks for what was left undone, and sweepAfter how old it must be.
+// sweepEvery is how often the leader sweeps, and sweepAfter how old the work must be that it completes.
 const (
 	sweepEvery = 10 * time.Second
 	sweepAfter = 10 * time.Second
@@ -31,33 +31,27 @@ func (s *Store) Maintain(ctx context.Context, term int64) (err error) {
 	return err
 }
 
-// sweep completes what was recorded and left undone, and lines up again what is listed in no page that is still to be
-// read. It need not know what caused that. It returns how many tasks it lined up. If one of its queries fails, it does
-// what the others find.
+// sweep completes what was recorded and left undone, and appends to their lanes the available tasks that no page lists
+// any more. It returns the number of these tasks. If one of its queries fails, it does what the others find.
 func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	before := s.now(ctx) - age.Microseconds()
 	var errs []error
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
-		errs = append(errs, s.sweepTodo(ctx, statement, c, before))
+		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
+		if err == nil {
+			err = each(len(ids), func(i int) error {
+				_, err := s.load(ctx, ref{c, ids[i]}) // load completes units, and tells children
+				return s.passing(err)
+			})
+		}
+		errs = append(errs, err)
 	}
 	n, err := s.sweepLanes(ctx, before)
 	return n, errors.Join(append(errs, err)...)
 }
 
-// sweepTodo completes what was left undone in one collection.
-func (s *Store) sweepTodo(ctx context.Context, statement, c string, before int64) error {
-	ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
-	if err != nil {
-		return err
-	}
-	return each(len(ids), func(i int) error {
-		_, err := s.load(ctx, ref{c, ids[i]}) // this completes units and messages
-		return s.passing(err)
-	})
-}
-
-// sweepLanes sweeps the lanes that have available tasks according to the index, and lists the lanes that are on no
-// board. If it fails at one lane, the next sweep begins behind that lane.
+// sweepLanes sweeps the lanes that have available tasks according to the index. If it fails at a lane, the next sweep
+// begins with the lane after that.
 func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error) {
 	type laneRow struct {
 		Queue    string `json:"q"`
@@ -69,7 +63,7 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	}
 	var lanes []lane
 	for _, r := range rows {
-		if r.Queue != "" { // or the task is damaged
+		if r.Queue != "" { // otherwise the task is damaged
 			lanes = append(lanes, lane{r.Queue, r.Priority})
 		}
 	}
@@ -88,12 +82,12 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	return n, nil
 }
 
-// sweepLane enters a lane that is on no board. It lines up the tasks of the lane that became available before an
-// instant, and before the task at the cursor, unless a page at the cursor or after it lists them.
+// sweepLane enters a lane that is not on its board. It appends the tasks of the lane that became available before an
+// instant, and before the task at the cursor, if no page from the cursor on lists them.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
 	on, err := s.lanes(ctx, l.queue)
 	if err == nil && !slices.Contains(on, l) {
-		err = s.enter(ctx, l)
+		err = s.enlist(ctx, s.lines, board(l.queue), l.name())
 	}
 	if err != nil {
 		return 0, err
@@ -103,7 +97,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		return 0, err
 	}
 	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
-		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has passed it and left it
+		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has moved on and not deleted it
 	}
 	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {
@@ -130,18 +124,16 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		return 0, err
 	}
 	if len(lost) > 0 {
-		// The last page may be one that nobody reads.
-		s.minds.appended(l, 0)
+		s.minds.appended(l, 0) // the page that is remembered may be one that nobody reads
 	}
-	return len(lost), s.queueUp(ctx, slices.SortedFunc(maps.Values(lost), byAvailable)...)
+	inOrder := slices.SortedFunc(maps.Values(lost), func(a, b *task) int {
+		return cmp.Or(cmp.Compare(a.Available, b.Available), cmp.Compare(a.ID, b.ID))
+	})
+	return len(lost), s.queueUp(ctx, inOrder...)
 }
 
-func byAvailable(a, b *task) int {
-	return cmp.Or(cmp.Compare(a.Available, b.Available), cmp.Compare(a.ID, b.ID))
-}
-
-// front returns the first available task of a lane, if it is in the first page with entries from the cursor on. front
-// does not read the pages after that, because there may be many.
+// front returns the first available task of a lane, or nil if it is not in the first page that has entries from the
+// cursor on: there may be many pages after that.
 func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 	for p, err := range s.pages(ctx, l, at) {
 		if err != nil {
@@ -163,9 +155,9 @@ func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 	return nil, nil
 }
 
-// dropNamed removes from lost the tasks that are listed from the cursor on. Most stand near the cursor, so it stops
-// once it has found all. Claims may delete pages meanwhile, which hides the pages after them. dropNamed then goes on
-// from the new cursor.
+// dropNamed removes from lost the tasks that are listed from the cursor on. Most are near the cursor, so it stops once
+// it has found all. If claims have deleted a page meanwhile, dropNamed cannot go on behind it, and begins again at the
+// new cursor.
 func (s *Store) dropNamed(ctx context.Context, l lane, lost map[entry]*task) error {
 	at, err := s.open(ctx, l)
 	for err == nil && len(lost) > 0 {
@@ -190,9 +182,8 @@ func (s *Store) dropNamed(ctx context.Context, l lane, lost map[entry]*task) err
 	return err
 }
 
-// pages yields the pages of a lane, without the entries before the cursor. If a page's seal was lost, the page would
-// hide those after it, so pages seals it again: at the cursor in each sweep, so that claims go on, and elsewhere when
-// all pages are read. Appending to a full page also seals it, and so does claiming all of it.
+// pages yields the pages of a lane, without the entries before the cursor. It seals a page that is open though there is
+// a next one, because claims would not go on to that. Each sweep reads the page at the cursor, and so repairs it.
 func (s *Store) pages(ctx context.Context, l lane, at cursor) iter.Seq2[*page, error] {
 	return func(yield func(*page, error) bool) {
 		for n, more := at.Page, true; more; n++ {

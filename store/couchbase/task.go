@@ -5,15 +5,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"time"
 	"unicode/utf8"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// task is the document of a task. Each field that an index is on exists only in one condition, so these indexes hold
-// only current tasks: avl, due, turn, held, run, fin, doom, todo.
+// task is the document of a task. The fields avl, due, turn, held, run, fin, doom and todo, which have indexes, exist
+// only under a condition, so that the indexes stay small.
 type task struct {
 	ID string `json:"-"`
 	head
@@ -25,15 +24,15 @@ type task struct {
 	Tags      []string        `json:"tags,omitempty"`
 	Key       string          `json:"key,omitempty"`
 	Workflow  string          `json:"wf,omitempty"`
-	Args      json.RawMessage `json:"args,omitempty"` // if JSON returns them byte for byte
-	Raw       []byte          `json:"raw,omitempty"`  // the args otherwise
+	Args      json.RawMessage `json:"args,omitempty"` // nil if JSON would not return them byte for byte
+	Raw       []byte          `json:"raw,omitempty"`  // the args in that case
 	Settings  []byte          `json:"set"`
 	Turns     bool            `json:"turns,omitempty"` // it runs in turns
 	Partition string          `json:"pt"`
 
 	State string `json:"st"`
-	N     int    `json:"n"` // how many tasks the document represents
-	// Lap grows each time the task becomes available. The entries of a lane name it.
+	N     int    `json:"n"` // 1; of a sheet, how many tasks are available
+	// Lap grows each time the task becomes available. Entries of lanes name it.
 	Lap      int    `json:"lap"`
 	Since    int64  `json:"since"` // when it entered its state
 	Written  int64  `json:"wr"`    // the engine's clock when the rules last changed it
@@ -47,16 +46,16 @@ type task struct {
 
 	Available int64   `json:"avl,omitempty"`  // the run time, while it can be claimed
 	Due       int64   `json:"due,omitempty"`  // the run time, while it waits for that time
-	InLine    int64   `json:"turn,omitempty"` // its place among the tasks that wait for a turn
+	InLine    int64   `json:"turn,omitempty"` // its place among the tasks that wait for their turn
 	Held      bool    `json:"held,omitempty"` // it has a turn
 	Finished  int64   `json:"fin,omitempty"`
-	Run       []lease `json:"run,omitempty"`  // its open lease
+	Run       []lease `json:"run,omitempty"`  // its open lease; of a sheet, the leases of its tasks
 	Stop      *string `json:"stop,omitempty"` // why it should stop
-	Doom      int64   `json:"doom,omitempty"` // since when something it needs may have failed
+	Doom      int64   `json:"doom,omitempty"` // since when a task that it needs may have failed
 
 	Needs []need   `json:"needs,omitempty"`
 	Kids  []string `json:"kids,omitempty"` // the tasks that need it
-	// It was restored. More tasks than Kids may need it; the index knows them.
+	// It was restored, so tasks that are not in Kids may need it. The index knows them.
 	Back   bool `json:"back,omitempty"`
 	Awaits bool `json:"wait,omitempty"` // it waits for the running task of its key
 
@@ -65,10 +64,10 @@ type task struct {
 	Progress    *store.Progress `json:"prog,omitempty"`
 	Logs        []store.LogLine `json:"logs,omitempty"`
 	Changed     int64           `json:"chg,omitempty"` // when it was last changed while it waited
-	How         store.How       `json:"how,omitempty"` // how it was last changed
+	How         store.How       `json:"how,omitempty"`
 	Fingerprint string          `json:"fp,omitempty"`
 
-	Damage string `json:"damage,omitempty"` // what could not be read of it and is lost
+	Damage string `json:"damage,omitempty"` // the error, if a part of it could not be read
 
 	inSheet bool   // it is stored in a sheet
 	first   string // for a new sheet: its first task
@@ -102,8 +101,7 @@ func taskRef(id store.ID) ref { return ref{inTask, id.String()} }
 const deleted = "-"
 
 var letters = map[store.State]string{0: deleted, store.Scheduled: "s", store.Pending: "p", store.Available: "a",
-	store.Running:   "r",
-	store.Retryable: "y", store.Completed: "c", store.Cancelled: "x", store.Discarded: "d"}
+	store.Running: "r", store.Retryable: "y", store.Completed: "c", store.Cancelled: "x", store.Discarded: "d"}
 
 var states = func() map[string]store.State {
 	of := map[string]store.State{}
@@ -115,7 +113,7 @@ var states = func() map[string]store.State {
 
 func (t *task) state() store.State { return states[t.State] }
 
-// setArgs keeps args as part of the document if JSON returns them byte for byte.
+// setArgs stores args as JSON if they come back byte for byte, and as bytes otherwise.
 func (t *task) setArgs(args []byte) {
 	var compact bytes.Buffer
 	t.Args, t.Raw = nil, nil
@@ -185,7 +183,7 @@ func (t *task) detail() *store.Detail {
 	return d
 }
 
-// set updates the document to what the rules have made of the task.
+// set gives the document the state of the task after the rules.
 func (t *task) set(r *rules.Row, now int64) {
 	if r.Values {
 		t.Kind, t.Tags, t.Settings, t.Expires = r.Kind, slices.Clone(r.Tags), bytes.Clone(r.Settings), micros(r.ExpiresAt)
@@ -239,7 +237,6 @@ func newTask(r *rules.Row, now int64) *task {
 	return t
 }
 
-// write stores a note.
 func (t *task) write(n *store.Note) {
 	if n.Progress != nil {
 		progress := *n.Progress
@@ -256,7 +253,7 @@ func pastOf(a *store.Attempt) past {
 		a.Fingerprint}
 }
 
-// end adds an attempt to the history, which keeps the failed attempts and the latest one.
+// end adds an attempt to the history, which consists of the failed attempts and the latest one.
 func (t *task) end(e *rules.End) {
 	if n := len(t.Past); n > 0 && t.Past[n-1].Error == "" {
 		t.Past = t.Past[:n-1]
@@ -280,19 +277,7 @@ func (t *task) openNeeds() []rules.OpenNeed {
 	return needs
 }
 
-// trimmed returns tasks with times in microseconds, as documents store them.
-func trimmed(tasks []store.NewTask) []store.NewTask {
-	tasks = slices.Clone(tasks)
-	for i := range tasks {
-		n := &tasks[i]
-		n.RunAt, n.ExpiresAt, n.SourceTime = trim(n.RunAt), trim(n.ExpiresAt), trim(n.SourceTime)
-	}
-	return tasks
-}
-
-func trim(t time.Time) time.Time { return t.Truncate(time.Microsecond) }
-
-// idOf and tokenOf parse text that the engine wrote itself; an empty text gives the zero value.
+// idOf and tokenOf parse text that the engine has written. They return the zero value for any other text.
 func idOf(text string) store.ID {
 	id, _ := store.ParseID(text)
 	return id
@@ -312,7 +297,7 @@ func tokenOf(text string) (token store.Token) {
 	return token
 }
 
-// bury turns the document into that of a deleted task, which stays until its children are told.
+// bury marks the task as deleted. Its document stays until its children are told.
 func (t *task) bury(now int64) {
 	t.State, t.Gone, t.Finished = deleted, true, now
 	t.Available, t.Due, t.InLine, t.Doom, t.Held, t.Run = 0, 0, 0, 0, false, nil

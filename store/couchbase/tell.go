@@ -8,7 +8,7 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// tell tells the children of ended tasks, each child once, and then records that.
+// tell tells the children of ended or deleted tasks, each child once, and then records that in the tasks' documents.
 func (s *Store) tell(ctx context.Context, told []*doc) error {
 	needy := make([][]string, len(told))
 	err := each(len(told), func(i int) (err error) {
@@ -45,18 +45,18 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	if err != nil {
 		return err
 	}
-	return each(len(told), func(i int) error { // a deleted task is removed now
+	return each(len(told), func(i int) error { // this removes deleted tasks
 		told[i].header().Tell = ""
 		_, err := s.putBack(ctx, told[i])
 		return err
 	})
 }
 
-// hear tells a task which of its needs have ended, and returns it if it may run now.
+// hear tells a task which of its needs have ended, and returns it if it is now available.
 func (s *Store) hear(ctx context.Context, kid ref, ended map[store.ID]store.State) ([]*task, error) {
 	d, err := s.read(ctx, kid)
-	// A child that has ended or is gone is not told. Tasks may need each other: loading one that has ended and has not
-	// told its children yet would make it tell the other, which would load the first again, and so on without end.
+	// A child that has ended need not be told, and must not be loaded: if two tasks that need each other have ended and
+	// have not told their children, loading one would load the other, and so on without end.
 	if d == nil || err != nil || d.header().Gone || d.task().state().Finished() {
 		return nil, err
 	}
@@ -85,8 +85,8 @@ func (s *Store) hear(ctx context.Context, kid ref, ended map[store.ID]store.Stat
 	return w.ready, err
 }
 
-// finishUp does what follows after the documents of some works are written: it lines up tasks that may run, in order,
-// and tells children.
+// finishUp does what follows once the documents of some works are written: it appends available tasks to their lanes,
+// in order, and tells children.
 func (s *Store) finishUp(ctx context.Context, works ...*work) error {
 	var ready []*task
 	var told []*doc

@@ -11,21 +11,20 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// turn is what turns are grouped by.
+// turn names a group of tasks that take turns.
 type turn struct {
 	Queue     string `json:"q"`
 	Tenant    string `json:"tn"`
 	Partition string `json:"pt"`
 }
 
-// turnCount is one row of such a count.
+// turnCount is how many tasks of a group are in line or have a turn.
 type turnCount struct {
 	turn
 	N     int64 `json:"n"`
 	Since int64 `json:"since"`
 }
 
-// inLine is a task in line.
 type inLine struct {
 	turn
 	ID string `json:"id"`
@@ -39,7 +38,7 @@ func (a turn) compare(b turn) int {
 func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []store.Turns, err error) {
 	defer says(&err, "turns")
 	err = s.mayGoOn(ctx, term)
-	if err == nil && term != 0 { // the index has to know of all turns that were granted
+	if err == nil && term != 0 { // completes a grant that was left undone, so that the index counts it
 		_, err = s.load(ctx, leaderRef)
 	}
 	if err != nil {
@@ -76,11 +75,11 @@ func (s *Store) Turns(ctx context.Context, term int64, groups, heads int) (_ []s
 	return answer, err
 }
 
-// fewInLine is up to how many tasks in line are read by one query.
+// fewInLine is the number of tasks in line up to which one query reads all of them.
 const fewInLine = 1000
 
-// heads returns the first tasks of each group: by one query if few tasks are in line in all, and otherwise by one for
-// each group.
+// heads returns the first tasks of each group: by one query if few tasks are in line in all, and otherwise by a query
+// for each group.
 func (s *Store) heads(ctx context.Context, groups []turnCount, all int64, heads int) ([][]store.ID, error) {
 	first := make([][]store.ID, len(groups))
 	if all > fewInLine {
@@ -106,8 +105,8 @@ func (s *Store) heads(ctx context.Context, groups []turnCount, all int64, heads 
 	return first, err
 }
 
-// Grant implements store.Keeper. The leader's document is the root of the unit, so its write also shows that the term
-// still holds.
+// Grant implements store.Keeper. The leader's document is the root of the unit, so nothing is granted after the term
+// has ended.
 func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted int, err error) {
 	defer says(&err, "grant")
 	w := &work{}

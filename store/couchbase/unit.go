@@ -7,42 +7,41 @@ import (
 	"time"
 )
 
-// unit is what was decided by the write of one document, its root, and must still be done to others. That write is the
-// decision: before it nothing has happened; after it everything has, although other documents may not show it yet.
-// Existing documents were pinned before the decision, so nobody has changed them since they were read.
+// unit is a change to several documents. The write of one of them, the root, is the decision, and holds the unit:
+// before it nothing has happened; after it everything has, although other documents may not show it yet. Existing
+// documents are pinned before the decision, so that nobody changes them after they were read.
 //
-// A unit is not a database transaction: it binds only the code in this package that writes tasks, keys and records.
-// Anyone who meets a root or a pinned document that stays so completes the owner's work, or undoes it.
+// A unit is not a database transaction: it binds only this package. A process that finds a root with a unit, or a
+// pinned document, waits for the owner, and then completes or undoes the owner's work.
 type unit struct {
 	U       string   `json:"u"`
 	Effects []effect `json:"e"`
 }
 
-// effect is a document as it will be.
+// effect is the new content of a document.
 type effect struct {
 	ref
 	New bool            `json:"new,omitempty"`
-	Doc json.RawMessage `json:"doc,omitempty"` // empty if the document will be removed
+	Doc json.RawMessage `json:"doc,omitempty"` // empty if the document is deleted
 }
 
-// origin names a unit.
 type origin struct {
 	Root ref    `json:"r"`
 	U    string `json:"u"`
 }
 
-// pin says that a unit is about to change a document.
+// pin marks a document that a unit is about to change.
 type pin struct {
 	origin
 	At int64 `json:"at"`
 }
 
-// patience is how long a unit is left to its owner. An owner that has taken more than half of it checks whether the
-// unit still stands.
+// patience is how long others leave a unit to its owner. An owner that takes more than half of it checks whether others
+// have completed the unit.
 const patience = time.Second
 
-// load returns a document that no unit is about to change and that has no more work to be done. It returns nil if there
-// is none.
+// load returns a document that is not pinned and has no work to be done, or nil if it does not exist. It waits for
+// other processes, and after a while does their work.
 func (s *Store) load(ctx context.Context, r ref) (loaded *doc, err error) {
 	err = until(ctx, func(int) (bool, error) {
 		d, err := s.locate(ctx, r)
@@ -65,8 +64,8 @@ func (s *Store) load(ctx context.Context, r ref) (loaded *doc, err error) {
 	return loaded, err
 }
 
-// unpin frees a pinned document once the unit has had its time: if the unit was decided, unpin completes it, else unpin
-// makes it impossible.
+// unpin frees a pinned document once the owner of the unit has had its time. It completes a unit that was decided, and
+// makes any other impossible by writing the root.
 func (s *Store) unpin(ctx context.Context, d *doc) error {
 	p := d.header().Pin
 	if s.now(ctx)-p.At < s.patience.Microseconds() {
@@ -76,21 +75,17 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 	if err = s.passing(err); err != nil {
 		return err
 	}
-	if root.has(p.U) {
+	switch {
+	case root.has(p.U):
 		return s.complete(ctx, root)
-	}
-	if root != nil {
-		if d.cas == 0 { // it has moved out of its sheet meanwhile
-			return nil
-		}
-		if ok, err := s.write(ctx, root); !ok || err != nil {
-			// The root has changed, so the unit may have been decided now.
+	case d.cas == 0: // it was about to move out of its sheet, and has since
+		return nil
+	case root != nil:
+		if ok, err := s.write(ctx, root); !ok || err != nil { // it has changed, perhaps by the decision
 			return err
 		}
 	}
-	if d.cas != 0 {
-		_, err = s.release(ctx, d)
-	}
+	_, err = s.release(ctx, d)
 	return err
 }
 
@@ -103,15 +98,14 @@ func (s *Store) release(ctx context.Context, d *doc) (bool, error) {
 	return s.putBack(ctx, d)
 }
 
-// complete finishes what somebody else decided and left undone.
-func (s *Store) complete(ctx context.Context, root *doc) error {
+// complete does what another process has decided and left undone.
+func (s *Store) complete(ctx context.Context, root *doc) (err error) {
 	var docs []*doc
 	if root.header().Unit != nil {
-		var err error
-		if docs, err = s.redo(ctx, root); err != nil {
-			return err
+		if docs, err = s.redo(ctx, root); err == nil {
+			err = s.clear(ctx, root)
 		}
-		if err := s.clear(ctx, root); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -127,14 +121,12 @@ func (s *Store) complete(ctx context.Context, root *doc) error {
 	return s.finishUp(ctx, w)
 }
 
-// redo carries out the rest of somebody else's unit, and returns the documents that it created or wrote.
+// redo carries out another process's unit, and returns the documents that it created or wrote.
 func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	var others, made []*doc
 	for _, e := range root.header().Unit.Effects {
-		d := blank(e.ref)
-		if e.Doc == nil {
-			d.header().Gone = true
-		} else if err := decode(e.ID, e.Doc, d.body); err != nil {
+		d, err := e.after()
+		if err != nil {
 			return nil, err
 		}
 		if e.New {
@@ -148,8 +140,8 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 	return append(made, others...), err
 }
 
-// carryOut carries out a unit that was decided at an instant. It leaves alone what somebody else has done meanwhile. It
-// stores new tasks first: a task that they need may end as soon as its pin is removed, and they must exist to be told.
+// carryOut carries out a unit that was decided at an instant, except for what other processes have done already. It
+// stores new tasks first: a task that they need may end as soon as its pin is removed, and then tells them.
 func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, since int64) error {
 	err := s.makeAll(ctx, made)
 	if err == nil && (root.cas == passed || s.now(ctx)-since >= s.patience.Microseconds()/2) {
@@ -169,18 +161,8 @@ func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, si
 	})
 }
 
-// outlive waits until a unit is done, or does it, so that nobody creates again what is about to be deleted. If the root
-// of the unit cannot be read, nobody does the unit.
-func (s *Store) outlive(ctx context.Context, o *origin) error {
-	root, err := s.read(ctx, o.Root)
-	if err == nil && root.has(o.U) {
-		_, err = s.load(ctx, o.Root)
-	}
-	return s.passing(err)
-}
-
-// rewrite gives a pinned document its decided content, as long as it has this unit's pin. Others may write the document
-// meanwhile and keep the pin. If rewrite does not write the document, the CAS of to is passed.
+// rewrite gives a pinned document its decided content, as long as it has this unit's pin: others may write the document
+// and keep the pin. If rewrite does not write the document, it sets the CAS of to to passed.
 func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
 	return until(ctx, func(int) (bool, error) {
 		to.cas = passed
@@ -204,10 +186,10 @@ func (s *Store) makeAll(ctx context.Context, made []*doc) error {
 	return nil
 }
 
-// make stores a new document of a unit. If somebody else has created the document already, make writes it once more,
-// unless that has happened already. So its creator, on finding the unit completed, does not take it back. A lease does
-// not count as such a write, because a failover may lose it. A document rises from the grave of an earlier life, or is
-// created if that grave was cleared meanwhile.
+// make stores a new document of a unit. If another process has created the document, make writes it once more, unless
+// it was written again already. From this second write its creator sees that it was created in time (see confirm). A
+// lease does not count as such a write, because a failover may lose it. make replaces the grave of an earlier document,
+// but not a grave of this one.
 func (s *Store) make(ctx context.Context, d *doc) error {
 	return until(ctx, func(try int) (bool, error) {
 		h := d.header()
@@ -223,7 +205,7 @@ func (s *Store) make(ctx context.Context, d *doc) error {
 		}
 		was, own := is.header().Made, h.Made
 		switch {
-		case is.header().buried() && was != nil && own != nil && *was == *own: // it has come and gone
+		case is.header().buried() && was != nil && own != nil && *was == *own: // it was created and deleted
 			return true, nil
 		case is.header().buried():
 			d.cas, h.U, h.Us = is.cas, "", nil
@@ -235,16 +217,16 @@ func (s *Store) make(ctx context.Context, d *doc) error {
 	})
 }
 
-// confirm takes back documents that were created too late: somebody else had created them for the same unit, and they
-// were deleted since. Everybody who carries out a unit, including its owner, writes the documents that exist already.
-// So a document that was created in time has changed since its creator wrote it.
+// confirm removes documents that were created too late: other processes had created them for the same unit, and they
+// were deleted since. Each process that carries out a unit writes the documents that it finds (see make). So a document
+// that was created in time has changed since, and is not removed.
 func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	is, err := s.read(ctx, root.ref)
 	if err != nil || is.has(root.header().Unit.U) {
 		return err
 	}
 	err = each(len(made), func(i int) error {
-		if made[i].cas == 0 { // somebody else has made it
+		if made[i].cas == 0 { // another process has created it
 			return nil
 		}
 		_, err := s.remove(ctx, made[i])
@@ -253,14 +235,14 @@ func (s *Store) confirm(ctx context.Context, root *doc, made []*doc) error {
 	if is == nil || err != nil {
 		return err
 	}
-	if k, ofKey := is.body.(*key); ofKey && k.Remade > root.header().Todo { // nobody has completed the unit
+	if k, ofKey := is.body.(*key); ofKey && k.Remade > root.header().Todo { // the unit was lost
 		return errRemade
 	}
 	return nil
 }
 
-// clear removes the unit, which is carried out, from its root. Others may have done so, and may write a root and keep
-// its unit: the leader its term, or a process that frees what another unit has pinned.
+// clear removes a unit that is done from its root, unless others have. Others may also write a root and keep its unit:
+// the leader when it renews its term, or a process that makes another unit impossible.
 func (s *Store) clear(ctx context.Context, root *doc) error {
 	u := root.header().Unit.U
 	return until(ctx, func(try int) (bool, error) {

@@ -14,33 +14,34 @@ import (
 
 var errConflict = errors.New("a document has changed")
 
-// work runs verbs of the rules on documents and writes what they decide. It implements rules.Source.
+// work runs verbs, which are methods of rules.Batch, on documents and writes what they decide. It implements
+// rules.Source.
 type work struct {
 	s    *Store
 	ctx  context.Context
-	have map[ref]*doc // at hand for the first try
-	full map[ref]bool // blocks with the sheet of another call
+	have map[ref]*doc // documents that the first try need not read
+	full map[ref]bool // blocks that have a sheet of another call
 
 	// For one try:
 	root  *doc // the document whose write decides; nil to choose one
-	torn  bool // the documents read do not fit together
+	torn  bool // the documents do not fit together, so the try is repeated
 	batch *rules.Batch
-	docs  map[ref]*doc
+	docs  map[ref]*doc // nil values are documents that do not exist
 	order []*doc
-	edges []rules.Edge // open needs of ended tasks, to be told now
+	edges []rules.Edge // open needs on ended tasks, for Tell
 
 	// The results:
-	ready []*task  // available tasks, in order
+	ready []*task  // tasks to append to lanes, in order
 	rings []string // bells that wake the leader
 	told  []*doc   // documents whose children must be told
 }
 
-// do runs verbs on what is stored, again and again until nobody else has changed it meanwhile.
+// do runs verbs on what is stored and writes the results. It repeats that until no other process has changed the
+// documents meanwhile.
 func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
 	w.s, w.ctx = s, ctx
 	return until(ctx, func(int) (bool, error) {
-		w.docs, w.order, w.ready, w.rings, w.told = map[ref]*doc{}, nil, nil, nil, nil
-		w.torn = false
+		w.docs, w.order, w.ready, w.rings, w.told, w.torn = map[ref]*doc{}, nil, nil, nil, nil, false
 		w.batch = rules.New(instant(s.now(ctx)), w)
 		w.batch.Behind = time.Duration(s.clock.behind.Load()) * time.Microsecond
 		if err := verbs(w.batch); err != nil {
@@ -60,18 +61,14 @@ func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) erro
 	})
 }
 
-// doEach runs verbs for 0 to n-1 concurrently, each as its own work. It then does what follows from all of them, and
-// returns the works that did something.
+// doEach runs verbs for 0 to n-1 concurrently, each as its own work. It then does what follows from them, and returns
+// the works that did something.
 func (s *Store) doEach(ctx context.Context, n int, verbs func(i int, w *work) (did bool, err error)) ([]*work, error) {
-	round := make([]int, n)
-	for i := range round {
-		round[i] = i
-	}
-	return s.doInRounds(ctx, [][]int{round}, verbs)
+	return s.doInRounds(ctx, roundsOf(make([]*doc, n)), verbs) // a single round
 }
 
-// doInRounds does the same for numbered things, one round of them after another. Later rounds see the tasks that
-// earlier rounds have ended; the children of these tasks are told at the end.
+// doInRounds does the same in rounds, one after another. Later rounds see the tasks that earlier rounds have ended. The
+// children of these tasks are told at the end.
 func (s *Store) doInRounds(
 	ctx context.Context, rounds [][]int, verbs func(i int, w *work) (did bool, err error),
 ) (done []*work, err error) {
@@ -86,7 +83,7 @@ func (s *Store) doInRounds(
 				did[i], err = verbs(round[i], w)
 				return err
 			})
-			if err != nil { // others go on, and the sweep completes what it has decided
+			if err != nil { // the others go on; if it was decided, the sweep completes it
 				works[i], did[i] = &work{}, false
 			}
 			return s.passing(err)
@@ -107,7 +104,7 @@ func (s *Store) doInRounds(
 	return done, cmp.Or(err, s.finishUp(ctx, all...))
 }
 
-// load returns a document for this try, or nil if there is none.
+// load returns a document for this try, or nil if it does not exist.
 func (w *work) load(r ref) (*doc, error) {
 	if d, known := w.docs[r]; known {
 		return d, nil
@@ -135,12 +132,12 @@ func (w *work) find(r ref) (*doc, error) {
 	return w.s.load(w.ctx, r)
 }
 
-// know adds a document to this try; d is nil if there is none.
+// know adds a document to this try; d is nil if the document does not exist.
 func (w *work) know(r ref, d *doc) {
 	if _, known := w.docs[r]; known {
 		return
 	}
-	// All tasks of a sheet must come from the same read of it.
+	// All tasks of a sheet must come from one read of the sheet.
 	if d != nil && d.sheet != nil {
 		w.know(d.sheet.ref, d.sheet)
 		in := w.docs[d.sheet.ref]
@@ -155,14 +152,14 @@ func (w *work) know(r ref, d *doc) {
 		return
 	}
 	w.order = append(w.order, d)
-	if t, is := d.body.(*task); is { // the time of the batch is never before a task's own times
+	if t, is := d.body.(*task); is { // the time of a task never goes back
 		if last := instant(max(t.Since, t.Written)); last.After(w.batch.Now) {
 			w.batch.Now = last
 		}
 	}
 }
 
-// Read implements rules.Source. The children of an ended task are told afterwards, one by one; see tell.
+// Read implements rules.Source. It returns no children of ended tasks: they are told afterwards (see tell).
 func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	if err := w.loadAll(want); err != nil {
 		return nil, err
@@ -195,7 +192,7 @@ func (w *work) Read(want *rules.Want) (*rules.Found, error) {
 	return found, nil
 }
 
-// loadAll loads what the rules want, concurrently.
+// loadAll loads what the rules want, concurrently. It rebuilds damaged keys.
 func (w *work) loadAll(want *rules.Want) error {
 	var refs []ref
 	for _, name := range want.Keys {
@@ -224,13 +221,13 @@ func (w *work) loadAll(want *rules.Want) error {
 	return nil
 }
 
-// of returns the document of a task that the batch has changed.
+// of returns the document of a task that the rules have read.
 func (w *work) of(id store.ID) *doc {
-	d, _ := w.load(taskRef(id)) // the rules have read it
+	d, _ := w.load(taskRef(id))
 	return d
 }
 
-// gather puts the results of the batch into the documents.
+// gather applies the batch to the documents.
 func (w *work) gather() {
 	b, now := w.batch, micros(w.batch.Now)
 	for _, c := range b.Changes() {
@@ -238,8 +235,8 @@ func (w *work) gather() {
 		if c.Before == nil || c.Before.Key == "" {
 			continue
 		}
-		// The change may have been decided by the state of its key, which must then still hold. And whoever has seen
-		// the task run must look again once its attempt has ended.
+		// The decision may rely on the key, which must then be unchanged. And a call that found the task running by its
+		// key must fail once the attempt has ended.
 		if d := w.docs[keyRef(rules.KeyName{Queue: c.Before.Queue, Tenant: c.Before.Tenant, Key: c.Before.Key})]; d != nil {
 			d.dirty = true
 		}
@@ -333,7 +330,7 @@ func (w *work) meet(m rules.Met) {
 	}
 }
 
-// results records what the caller needs once the try has succeeded.
+// results collects what follows from the try if it succeeds.
 func (w *work) results() {
 	var placed []*doc
 	for _, d := range w.order {
@@ -360,16 +357,13 @@ func (w *work) results() {
 	}
 }
 
-// alter changes one document by a rule of the engine's own, and retries until it succeeds. If the document does not
-// exist, alter creates it. The function says whether to write.
+// alter changes one document without the rules, and retries until nobody else has changed it meanwhile. It creates a
+// document that does not exist. It writes nothing if change returns false.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
-	return s.alterAs(ctx, r, s.load, change)
-}
-
-// alterAs does the same to the document as it is read, and leaves its unit as it is.
-func (s *Store) alterAs(
-	ctx context.Context, r ref, read func(context.Context, ref) (*doc, error), change func(d *doc) bool,
-) error {
+	read := s.load
+	if r == leaderRef { // the leader must be able to renew its term while a grant waits for a node
+		read = s.read
+	}
 	return until(ctx, func(try int) (bool, error) {
 		if try > 0 {
 			s.conflicts.Add(1)

@@ -14,8 +14,8 @@ import (
 	"github.com/tuskqueue/tusk/store/rules"
 )
 
-// worker is the document of a worker. The worker lives while g exists. Everything that only a live worker may do is
-// written together with a replacement of g, which fails once g is gone.
+// worker is the document of a worker, which lives while the field g exists. All that only a live worker may do is
+// written together with a replacement of g, which fails once g is removed.
 type worker struct {
 	head
 	G       *int         `json:"g,omitempty"`
@@ -24,16 +24,16 @@ type worker struct {
 	Beat    int64        `json:"b"`
 	Expires int64        `json:"x"`
 	Left    bool         `json:"left,omitempty"`
-	Combed  bool         `json:"combed,omitempty"` // dead, and it holds nothing: it leaves the directory, and expires
-	Seq     int64        `json:"seq,omitempty"`    // of its last beat
-	// Leases claimed before this time are in Names, or the worker does not know of them.
+	Combed  bool         `json:"combed,omitempty"` // it is dead and holds nothing: it leaves the directory and expires
+	Seq     int64        `json:"seq,omitempty"`    // the number of its last beat
+	// The worker knows of leases that were claimed before this time only if their tokens are in Names.
 	Since int64    `json:"since,omitempty"`
 	Names []string `json:"names,omitempty"`
-	// When a claim was in doubt because the index did not answer; 0 if none is.
+	// When a claim came into doubt because the index did not answer; 0 if no claim is in doubt.
 	Doubt int64 `json:"doubt,omitempty"`
-	// By token: the tasks that it meant to lease. They are written here before they are leased.
+	// The intents: by token, the tasks that the worker was about to lease.
 	Leases map[string][]string `json:"l"`
-	Stops  map[string]string   `json:"s"` // the tokens of tasks that it should stop, by task
+	Stops  map[string]string   `json:"s"` // by task that it should stop: the token
 
 	damaged bool
 }
@@ -50,8 +50,8 @@ func newWorker() *worker {
 	return &worker{Leases: map[string][]string{}, Stops: map[string]string{}}
 }
 
-// meant returns the tasks that a worker meant to lease under some tokens, without duplicates: an intent whose answer
-// was lost may be stored twice.
+// meant returns the tasks of the intents with some tokens, without duplicates: an intent whose answer was lost may be
+// stored twice.
 func (w *worker) meant(tokens ...string) (ids []string) {
 	for _, token := range tokens {
 		ids = append(ids, w.Leases[token]...)
@@ -60,7 +60,6 @@ func (w *worker) meant(tokens ...string) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// standing returns how the worker stands.
 func (d *doc) standing() rules.Standing {
 	switch w := d.worker(); {
 	case d.cas == 0:
@@ -73,9 +72,8 @@ func (d *doc) standing() rules.Standing {
 	return rules.Dead
 }
 
-// Extend implements store.Leaser. It enters a new worker in the directory both before and after creating its document,
-// because whoever forgets workers may have found no document yet. Both entries are as durable as tasks are: without
-// them, nobody would rescue the leases of the worker.
+// Extend implements store.Leaser. It enters a new worker in the directory before and after creating its document (see
+// forget). Without that, nobody would rescue the worker's tasks.
 func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err error) {
 	defer says(&err, "extend")
 	id := b.Worker.ID.String()
@@ -88,7 +86,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err e
 			return false
 		}
 		if b.TTL <= 0 {
-			for ; len(b.Notes) > 0; b.Notes = b.Notes[1:] { // each once, whatever becomes of this try
+			for ; len(b.Notes) > 0; b.Notes = b.Notes[1:] { // each once, even if this try fails
 				if refused = s.note(ctx, &b.Notes[0]); refused != nil {
 					return false
 				}
@@ -117,8 +115,8 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (_ []store.Stop, err e
 	return s.answerBeat(ctx, w, &b)
 }
 
-// extend extends a worker's leases and records which leases it says it holds. Leases that it claimed after the last
-// beat whose answer it has seen do not count as strays.
+// extend extends a worker's leases and records which ones it knows of. Leases that it claimed after the last beat whose
+// answer it has seen are never strays.
 func (w *worker) extend(b *store.Beat, now int64) {
 	switch {
 	case w.G == nil: // it is new
@@ -153,8 +151,8 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 			stops = append(stops, store.Stop{ID: idOf(id), Lease: tokenOf(token)})
 			continue
 		}
-		err = s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), 0, gocb.RemoveSpec(stopPath(id), nil))
-		if errors.Is(err, gocb.ErrDocumentNotFound) { // it was declared dead and forgotten meanwhile
+		err = s.mutate(ctx, s.meta, workerKey(b.Worker.ID.String()), 0, replaceG, gocb.RemoveSpec(stopPath(id), nil))
+		if errors.Is(err, gocb.ErrDocumentNotFound) { // the worker was declared dead, and its document has expired
 			return nil, store.ErrWorkerDead
 		}
 		if err != nil && !errors.Is(err, gocb.ErrPathNotFound) {
@@ -164,7 +162,7 @@ func (s *Store) answerBeat(ctx context.Context, w *worker, b *store.Beat) ([]sto
 	return stops, noted
 }
 
-// note stores a note on a running task, if its lease is still open.
+// note stores a note on a task, if the lease is still open.
 func (s *Store) note(ctx context.Context, n *store.Note) error {
 	return s.alter(ctx, taskRef(n.ID), func(d *doc) bool {
 		if !d.task().holds(n.Lease) {
@@ -175,37 +173,21 @@ func (s *Store) note(ctx context.Context, n *store.Note) error {
 	})
 }
 
-// stop writes into the document of a task's worker that it should stop the task.
+// stop writes into the document of a task's worker that it should stop the task. It does not write the document of a
+// dead worker, because a change of one of its parts would remove the expiry.
 func (s *Store) stop(ctx context.Context, t *task) error {
 	if len(t.Run) == 0 {
 		return nil
 	}
-	err := s.mutate(ctx, s.meta, workerKey(t.Run[0].Worker), 0, gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
+	err := s.mutate(ctx, s.meta, workerKey(t.Run[0].Worker), 0, replaceG,
+		gocb.UpsertSpec(stopPath(t.ID), t.Run[0].Token, nil))
 	if absent(err) {
 		return nil
 	}
 	return err
 }
 
-// intend writes into a worker's document what it is about to lease, and removes tokens under which it no longer holds
-// anything.
-func (s *Store) intend(ctx context.Context, id string, name gocb.MutateInSpec) error {
-	specs := []gocb.MutateInSpec{replaceG, name}
-	with := specs
-	for _, old := range s.lent.closed(id, 12) {
-		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
-	}
-	err := s.mutate(ctx, s.meta, workerKey(id), 0, with...)
-	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token that was removed already
-		err = s.mutate(ctx, s.meta, workerKey(id), 0, specs...)
-	}
-	if absent(err) {
-		return store.ErrWorkerDead
-	}
-	return err
-}
-
-// meant returns the tasks that a live worker meant to lease under a token.
+// meant returns the tasks of a live worker's intent with a token.
 func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	d, err := s.read(ctx, workerRef(id))
 	switch {
@@ -217,11 +199,11 @@ func (s *Store) meant(ctx context.Context, id, token string) ([]string, error) {
 	return d.worker().meant(token), nil
 }
 
-// lent holds what this handle has claimed and not yet finished. A document that is known need not be read again to end
-// an attempt.
+// lent holds what this handle has claimed and not yet finished. To end an attempt, a document that is remembered need
+// not be read.
 type lent struct {
 	mu    sync.Mutex
-	docs  map[ref]*doc                // of tasks or sheets, as last read or written
+	docs  map[ref]*doc                // tasks or sheets, as last read or written
 	open  map[lease]map[store.ID]bool // the tasks of each lease
 	ended map[string][]string         // tokens without open leases, by worker
 }
@@ -229,8 +211,8 @@ type lent struct {
 // mostLent limits how many documents a handle remembers.
 const mostLent = 5000
 
-// lock locks lent, and forgets its documents if they are too many: they can be read again. What is open stays known,
-// because the tokens of ended leases could not be removed from the worker's document otherwise.
+// lock locks lent, and forgets the documents if there are too many: they can be read again. It keeps the open leases,
+// because otherwise their tokens would never be removed from the worker's document.
 func (l *lent) lock() {
 	l.mu.Lock()
 	if l.open == nil {
@@ -241,7 +223,7 @@ func (l *lent) lock() {
 	}
 }
 
-// leave forgets what a worker that has died or left has not ended.
+// leave forgets the leases of a worker that has died or left.
 func (l *lent) leave(worker string) {
 	l.lock()
 	defer l.mu.Unlock()
@@ -249,7 +231,6 @@ func (l *lent) leave(worker string) {
 	maps.DeleteFunc(l.open, func(by lease, _ map[store.ID]bool) bool { return by.Worker == worker })
 }
 
-// put remembers claimed tasks.
 func (l *lent) put(tasks []*doc) {
 	l.lock()
 	defer l.mu.Unlock()
@@ -286,7 +267,8 @@ func (l *lent) keep(d *doc) {
 	}
 }
 
-// take notes that attempts end, and removes and returns their document if it is known. Only the caller may change it.
+// take records that attempts end. It removes and returns their document if it is remembered, so that only the caller
+// changes it.
 func (l *lent) take(r ref, ends []*store.Outcome) map[ref]*doc {
 	l.lock()
 	defer l.mu.Unlock()
@@ -308,7 +290,7 @@ func (l *lent) take(r ref, ends []*store.Outcome) map[ref]*doc {
 	return map[ref]*doc{r: d}
 }
 
-// forgo marks a token that got nothing, so that it is removed from the worker's document.
+// forgo records that a token got nothing, so that it is removed from the worker's document.
 func (l *lent) forgo(worker, token string) {
 	l.lock()
 	defer l.mu.Unlock()
