@@ -148,7 +148,7 @@ func (s *Store) dueFlushes(
 		}
 		more = more && rows >= many
 	}
-	if page.tasks == 0 { // flushes of failures alone have none
+	if page.tasks == 0 { // flushes that contain only failures have no tasks
 		return next, s.releaseEmpty(ctx, page.flushes)
 	}
 	if due.Tasks, err = s.readFlushes(ctx, &page); err != nil {

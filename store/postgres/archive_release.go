@@ -84,8 +84,8 @@ func (s *Store) releaseEmpty(ctx context.Context, flushes []*completion) error {
 	return nil
 }
 
-// releaseSome deletes flushes. It returns the tasks of flushes that have changed, and of flushes
-// that another transaction holds; both are not deleted.
+// releaseSome deletes flushes. It does not delete flushes that have changed or that another transaction holds, and
+// returns their tasks.
 func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed, held []store.ID, err error) {
 	n := len(flushes)
 	xids, lanes, tokens, finished, tasks := make([]int64, n), make([]int64, n), make(uuids, n), make([]time.Time, n),

@@ -105,7 +105,7 @@ func (s *Store) spentSegment(ctx context.Context) (*segment, error) {
 	if len(loose) > 0 {
 		return loose[0], nil
 	}
-	kept := false // then all later segments that are single tables are kept, too
+	kept := false // a segment is kept, and so are all later ones that are single tables
 	for _, one := range all {
 		spent := one.empty
 		if !spent && !(kept && one.parent == "log") {

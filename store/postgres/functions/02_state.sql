@@ -6,7 +6,7 @@ cross join lateral tusk_fn.ids_of(l.firsts, l.counts) u
 where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
   and not exists (select from tusk.finished f where f.token = l.token and f.id = u.id);
 
--- The number of tasks that are open in each lease.
+-- The number of open tasks of each lease.
 create view tusk_fn.load as
 select l.token, l.lane, l.worker,
   coalesce(bit_count(l.open), (select sum(c) from unnest(l.counts) c), cardinality(l.firsts)) - (
@@ -37,7 +37,7 @@ select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, 
   null::timestamptz, r.token, r.worker, t.workflow, t.turn, t.partition
 from tusk_fn.running r
 cross join lateral (
-  -- the offset keeps the planner from reading the whole stretch of the lane
+  -- without the offset, the planner may read the lane from lo to hi
   select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
   where t.lane = r.lane
   order by t.xid desc limit 1) t;
@@ -72,10 +72,10 @@ select * from tusk_fn.available_tasks
 union all
 select * from tusk_fn.completed_tasks;
 
--- The task with an id. If it is neither waiting nor dead, its latest row in the log decides. Most of the tasks that are
--- looked up are not in packs, so packs are searched only if nothing else is found. Whether the task was claimed is
--- computed in line, because tusk_fn.unclaimed() cannot be inlined and takes four times as long. The flush that
--- completed the task is not looked up: if there must be one, flushed is the xid to search for.
+-- The task with an id. If it is neither waiting nor dead, its latest row in the log decides. Most tasks that are looked
+-- up are not in packs, so packs are searched only if nothing else is found. The test of tusk_fn.unclaimed() is repeated
+-- here, because a call cannot be inlined and takes four times as long. The flush that completed the task is not looked
+-- up. If the task must have been completed, flushed is the xid to search for.
 create function tusk_fn.spot_of(_id uuid)
 returns table (id uuid, state smallint, lane bigint, kind text, args bytea, enqueued_at timestamptz, attempt int,
   crashes int, run_at timestamptz, expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[],
@@ -160,8 +160,8 @@ create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql s
   left join tusk.note n on n.id = s.id
 $$;
 
--- The number of available tasks in each lane, and when the next one was due. Only rows that
--- are newer than the lane's tally have to be counted.
+-- The number of available tasks in each lane, and when the next one was due. The lane's tally counts the older rows, so
+-- only newer ones have to be counted here.
 create view tusk_fn.depth as
 select l.lane, l.queue, coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) as tasks, head.due as oldest
 from (select id as lane, min(queue) as queue from tusk.lane group by id) l

@@ -1,9 +1,9 @@
 -- Claims up to _limit tasks for a worker from the lanes of its queues, in order of priority. Every statement that
--- decides something runs after the lock was taken, and sees what the lock's last holder wrote. If nothing is found,
--- nothing is written.
+-- decides something runs after the lock is taken, so it sees what the lock's last holder wrote. A claim that finds
+-- nothing writes nothing.
 --
 -- _full asks for all columns at once. _packed says that packs are likely. A caller that has locked one of the lanes
--- names it in _held; then the claim waits for no other lane.
+-- passes it as _held, and then the claim waits for no other lane.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
 create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint,
   _full boolean, _packed boolean, _held bigint default 0)
@@ -101,7 +101,7 @@ begin
     p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
   end if;
   _open := p.win is not null;
-  -- First with the lane's window, if it has one; then, if that has too few tasks left, with one that ends here.
+  -- Uses the lane's window first, if it has one. If that has too few tasks left, uses a window that ends now.
   loop
     _win := coalesce(p.win, _here);
     foreach r in array tusk_fn.next_pieces(p, _win, _now, _want, _full, _packed) loop
@@ -137,7 +137,7 @@ begin
     insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts, counts)
     values (_token, _lane, _worker, _now, _lo, _hi, _firsts, _counts);
   end if;
-  -- So that the next claim does not step over many invisible rows again.
+  -- If it took long, the next claim would have to step over the same invisible rows.
   if _want < _limit or _open or clock_timestamp() - _now > interval '3 ms' then
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
     values (_lane, p.no + 1, p.done, p.win, p.at_xid, p.at_n, p.claimed + _limit - _want);
@@ -151,7 +151,7 @@ create function tusk_fn.next_pieces(p tusk.lane_position, _win pg_snapshot, _now
   _packed boolean)
 returns tusk_fn.piece[] language plpgsql as $$
 declare
-  -- A single lower bound: of two, the index scan would use the lesser and walk over everything claimed before.
+  -- A single lower bound: of two bounds, the index scan would use the lesser and read everything claimed before.
   _from  xid8 := greatest(p.at_xid, pg_snapshot_xmax(p.done));
   _n     bigint := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
   _plain boolean := not _full;
@@ -163,8 +163,8 @@ begin
   if _packs or _full then
     null;
   elsif pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) or p.at_xid >= pg_snapshot_xmax(p.done) then
-    -- Nobody was writing when the lane was last claimed, or the lane has gone past those writers. So there are no late
-    -- rows to look for, which is much of the work of a small claim.
+    -- Nobody was writing when the lane was last claimed, or the lane is past those writers. So there are no late rows.
+    -- The search for them is much of the work of a small claim.
     select array_agg(t.id), array_agg(t.kind), array_agg(case when octet_length(t.args) <= 8192 then t.args end),
       array_agg(t.enqueued_at), array_agg(t.xid), array_agg(t.n), array_agg(t.id order by t.id),
       bool_and(t.attempt = 0 and t.crashes = 0 and t.run_at is null and t.expires_at is null and t.tenant is null
@@ -244,8 +244,8 @@ begin
   return _all;
 end $$;
 
--- Waits for other claims of a lane. Returns false if the lane is being changed, perhaps by a user's transaction that
--- stays open for long: a claim does not wait for that.
+-- Waits for other claims of a lane. Returns false at once if the lane is being changed, because a user's transaction
+-- may do that and stay open for long.
 create function tusk_fn.await_lane(_lane bigint) returns boolean language plpgsql as $$
 begin
   return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))

@@ -11,13 +11,13 @@ create function tusk_fn.expiry(_now timestamptz, _at timestamptz, _in bigint) re
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 
--- Stores a task according to its run time, in the log or among the waiting tasks. A task in state 2 needs others first.
--- A task that runs in turns and has no turn gets in line. If line is set, it has no turn. Otherwise this is looked up.
+-- Stores a task in the log or, if it is not due, among the waiting tasks. A task in state 2 needs others first. A task
+-- that runs in turns gets in line unless it has a turn: if line is set, it has none, and otherwise this is looked up.
 -- The function reads the clock itself, because the run time may have been computed before its caller waited for a lock.
--- Returns what to ring for: the queue of an available task, the leader's bell for one in line.
+-- Returns the name to ring: the queue of an available task, or the leader's bell for a task in line.
 --
--- Of a task's rows in the log, the one of the latest transaction counts. So a transaction that began before the row of
--- the latest attempt was written must not write another: it leaves the task to the next admission.
+-- If a task has several rows in the log, the one of the latest transaction counts. So a transaction that began before
+-- the row of the latest attempt was written must not write another: it leaves the task to the next admission.
 create function tusk_fn.place(w tusk.waiting) returns text language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
@@ -108,7 +108,7 @@ begin
 end $$;
 
 -- Replaces the values of a task that has not started. Its key is locked, so only a claim, an admission or a grant can
--- have moved it. A task that needs others keeps its row: whoever sets it free looks for it there.
+-- have moved it. A task that needs others keeps its row, because a transaction that sets it free looks for it there.
 create function tusk_fn.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean
   language plpgsql as $$
 #variable_conflict use_column
@@ -179,8 +179,8 @@ begin
   return false;
 end $$;
 
--- Frees a key whose holder has ended, and passes it to the task that waits for it, if there is one. Returns what place
--- returns. Here, and wherever a function takes a key with its queue, the key is what tenant_key returns.
+-- Frees a key whose holder has ended, and passes it on to the task that waits for it, if any. Returns the name to ring,
+-- as place does. Here, and wherever a function takes a key with its queue, the key is what tenant_key returns.
 create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns text
   language plpgsql as $$
 #variable_conflict use_column
@@ -254,7 +254,7 @@ begin
       perform tusk_fn.lock_lane(_lane);
     end loop;
   end if;
-  -- Keys that are held, or that the call names twice, are left alone. New ones are stored in the order of locks.
+  -- Skips keys that are held or that the call names twice. New keys are stored in the order in which keys are locked.
   _mine := array(
     select min(k.ordinality)::int
     from unnest(_tasks) with ordinality k where k.key is not null
@@ -281,8 +281,8 @@ begin
   return coalesce(_mine, '{}');
 end $$;
 
--- Stores tasks of every sort and returns the result of each, in order. Their numbers are drawn first, so that the order
--- of the tasks is their order in the lanes. Tasks marked in _pending need others, as put_needing has determined.
+-- Stores tasks of any kind and returns the result of each. It draws their numbers first, so that the lanes have them in
+-- the order of the call. Tasks marked in _pending need others, as put_needing has found out.
 create function tusk_fn.put(_tasks tusk_fn.new_task[], _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$

@@ -1,6 +1,6 @@
--- Returns a snapshot of the ends that no open transaction can have missed. A transaction that took a task for
--- unfinished had drawn its xid before the task ended. So once all transactions up to an xid drawn now have ended, tasks
--- whose end is visible now have ended for everybody.
+-- Returns a snapshot. No open transaction takes a task for unfinished whose end is visible in it. A transaction that
+-- took a task for unfinished had drawn its xid before the task ended. So tasks whose end is visible now have ended for
+-- everybody once all transactions up to an xid drawn now have ended.
 create function tusk_fn.over() returns pg_snapshot language plpgsql set jit = off as $$
 declare
   _here pg_snapshot := pg_current_snapshot();

@@ -39,10 +39,10 @@ begin
   return _name;
 end $$;
 
--- Waits until the log can probably be locked soon: all transactions that used it at some moment have ended within a
--- quarter of a second. It then sets a lock timeout for the rest of the transaction, because all others queue up behind
--- a lock that waits for a transaction that began since and stays open. Returns false if this does not happen within
--- _most milliseconds.
+-- Waits for a moment at which the log can probably be locked soon: all transactions that use it end within a quarter of
+-- a second. It then sets a lock timeout for the rest of the transaction, because a newer transaction may stay open, and
+-- all others would queue up behind the lock that waits for it. Returns false if there is no such moment within _most
+-- milliseconds.
 create function tusk_fn.await_log(_most int) returns boolean language plpgsql as $$
 declare
   _end   timestamptz := clock_timestamp() + _most * interval '1 ms';

@@ -87,7 +87,7 @@ begin
   if _text <> '' then
     perform tusk_fn.refuse('args', 'is nested deeper than 64 levels');
   end if;
-  perform _args::jsonb; -- which refuses NUL and lone surrogates
+  perform _args::jsonb; -- refuses NUL and lone surrogates
 exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
   perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
 end $$;

@@ -1,6 +1,6 @@
 -- name: lead
--- $1 the candidate, $2 the length of the term. Usually another candidate leads, which this statement finds out cheaply.
--- If it returns no row, that is not certain.
+-- $1 the candidate, $2 the length of the term. Usually another candidate leads, and this statement returns a row. If it
+-- returns none, the next statements find out who leads.
 select 0::bigint as term, clock_timestamp() as now from tusk.leader l
 where $2::bigint > 0 and l.id <> $1::uuid and l.expires_at > clock_timestamp()
   and l.renewed_at <= clock_timestamp() + interval '1 second'
@@ -88,7 +88,7 @@ where pg_catalog.set_config('synchronous_commit', 'off', true) is not null
 {next_doubts}
 
 -- name: settle
--- Settles doubts $1 and returns what to ring for.
+-- Settles doubts $1 and returns the names to ring.
 select tusk_fn.settle($1)
 
 -- name: forget_doubts
@@ -205,7 +205,7 @@ where x.minutes = m.minutes
   and x.at <= now() - $1::float8 * interval '1 us' - (m.minutes + 1)::float8 * interval '1 minute'
 
 -- name: prune_late
--- Deletes old statistics of flushes that nobody has summed up.
+-- Deletes old statistics of flushes that were never summed up.
 update tusk.outcome x set stats = null
 where x.ctid = any(case when (
     select y.finished_at <= now() - $1::float8 * interval '1 us' - interval '1 minute' from tusk.outcome y

@@ -10,9 +10,8 @@ where not exists (
 limit 1
 
 -- name: old_segments
--- The tables of the log to which nobody writes any more, oldest first: the parent and the name of each, the transaction
--- up to which it has rows, its queues (null means all except the others), the others, and whether it is an empty
--- parent.
+-- The tables of the log that get no more rows, oldest first: the parent and the name of each, the transaction up to
+-- which it has rows, its queues (null means all except the others), the others, and whether it is an empty parent.
 select coalesce(p.segment, 'log'), coalesce(p.name, s.name), s.hi::text, p.queues,
   case when p.name is not null and p.queues is null
     then array(select pg_catalog.unnest(x.queues) from tusk.segment_part x where x.segment = s.name)
