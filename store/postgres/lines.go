@@ -189,6 +189,6 @@ func (s *Store) moveLine(ctx context.Context, term int64, from, to int) error {
 // inLine locks a table and changes it. It gives up soon, because all others queue up behind a lock that waits.
 func (s *Store) inLine(ctx context.Context, term int64, from, to int, lock, change string, args ...any) error {
 	words := strings.NewReplacer("{from}", lineTables[from], "{line}", lineTables[to])
-	return s.write(ctx, []step{s.do("wait_briefly"), s.do("hold_lead", term), {text: words.Replace(s.sql[lock])},
+	return s.write(ctx, []step{s.do("wait_for_line"), s.do("hold_lead", term), {text: words.Replace(s.sql[lock])},
 		{text: words.Replace(s.sql[change]), args: args}})
 }
