@@ -25,7 +25,7 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	least := 1 << 30
 	for range 4 {
 		pages, rows := touched(t, c, `
-			select unnest(ids) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], $2, false, 0,
+			select unnest(ids) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], $2, 0,
 				false, false)`, [16]byte(worker), limit)
 		if rows != limit {
 			t.Fatalf("claimed %d of %d", rows, limit)

@@ -30,17 +30,24 @@ select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashe
   d.workflow, d.turn, d.partition
 from tusk.dead d;
 
-create view tusk_fn.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
-  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
-select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes,
-  coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '',
-  null::timestamptz, r.token, r.worker, t.workflow, t.turn, t.partition
+-- The tasks of open leases, as their claims returned them.
+create view tusk_fn.held as
+select r.token, r.worker, r.claimed_at, r.lane, r.id, t.kind, t.args, t.enqueued_at, t.attempt + 1 as attempt,
+  t.crashes, t.run_at, t.expires_at, t.tenant, t.key, t.tags, t.settings, t.failure, t.workflow, t.turn, t.partition,
+  t.xid, t.n
 from tusk_fn.running r
 cross join lateral (
   -- without the offset, the planner may read the lane from lo to hi
   select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
   where t.lane = r.lane
   order by t.xid desc limit 1) t;
+
+create view tusk_fn.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
+select h.id, 4::smallint, h.lane, h.kind, h.args, h.enqueued_at, h.attempt, h.crashes,
+  coalesce(h.run_at, h.enqueued_at), h.expires_at, h.claimed_at, h.tenant, h.key, h.tags, h.settings, h.failure, '',
+  null::timestamptz, h.token, h.worker, h.workflow, h.turn, h.partition
+from tusk_fn.held h;
 
 create view tusk_fn.available_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
   claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as

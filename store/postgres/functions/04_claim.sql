@@ -5,8 +5,8 @@
 -- _full asks for all columns at once. _packed says that packs are likely. A caller that has locked one of the lanes
 -- passes it as _held, and then the claim waits for no other lane.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
-create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint,
-  _full boolean, _packed boolean, _held bigint default 0)
+create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _lock bigint, _full boolean,
+  _packed boolean, _held bigint default 0)
 returns setof tusk_fn.piece language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
   set lock_timeout = '2s'
@@ -36,14 +36,6 @@ begin
   into _alive, _known, _lanes;
   if not _alive then
     raise exception 'the worker is dead' using errcode = 'TK001';
-  elsif _again then
-    return query
-    select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt],
-      array[h.crashes], array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key],
-      array[to_json(h.tags)::text], array[h.settings], array[h.workflow], array[h.turn], array[h.partition],
-      1, array[h.id], null::int[], null::xid8, null::xid8, null::bigint, null::xid8[]
-    from tusk_fn.held(_token) h;
-    return;
   elsif _known then
     return;
   end if;
@@ -336,21 +328,3 @@ begin
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);
 end $$;
-
--- The tasks that a lease still holds, as its claim returned them.
-create function tusk_fn.held(_token uuid)
-returns table (
-  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
-  workflow uuid, turn boolean, partition text)
-language sql stable as $$
-  select r.lane, r.id, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, t.run_at, t.expires_at, r.claimed_at,
-    t.tenant, t.key, t.tags, t.settings, t.workflow, t.turn, t.partition
-  from tusk_fn.running r
-  cross join lateral (
-    select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
-    where t.lane = r.lane
-    order by t.xid desc limit 1) t
-  where r.token = _token
-  order by r.lane, t.xid, t.n
-$$;

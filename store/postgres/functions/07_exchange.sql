@@ -81,7 +81,7 @@ begin
       c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags,
       settings, workflow, turn, partition
-    from tusk_fn.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
+    from tusk_fn.claim(_worker, _token, _queues, 1, _lock, false, false,
       case when _likely <> 0 and tusk_fn.try_lane(_likely) then _likely else 0 end) c;
   end if;
   if _held is null then

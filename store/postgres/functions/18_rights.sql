@@ -18,7 +18,7 @@ begin
   end loop;
   foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_tags', 'lane_of', 'tenant_key',
     'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of',
-    'flush_of', 'spot_of', 'held', 'may_go', 'state_of', 'find', 'try_lane']
+    'flush_of', 'spot_of', 'may_go', 'state_of', 'find', 'try_lane']
   loop
     execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc),
       'AS \$function\$(.*)\$function\$', 'begin atomic \1; end');

@@ -176,7 +176,7 @@ from (
       where d.dead and greatest(d.beat_at, d.left_at, d.suspected_at) > clock_timestamp() - interval '1 minute'))
   group by l.token, l.worker
   order by 3, min(l.claimed_at)) l
-cross join lateral tusk_fn.held(l.token) h
+cross join lateral (select x.* from tusk_fn.held x where x.token = l.token order by x.lane, x.xid, x.n) h
 limit $1
 
 -- name: prune
