@@ -70,7 +70,12 @@ func (s *Store) dropSegments(ctx context.Context, term int64) error {
 			return err
 		}
 		var dropped bool
-		if err := s.scan(ctx, "drop_segment", []any{&dropped}, term, old.parent, old.name); err != nil || !dropped {
+		err = s.write(ctx, []step{s.do("no_jit"),
+			s.do("drop_segment", term, old.parent, old.name).into(func(raw [][]byte) error {
+				dropped = raw[0][0] != 0
+				return nil
+			}), s.do("forget_segment", old.name)})
+		if err != nil || !dropped {
 			return unlessBusy(err)
 		}
 	}

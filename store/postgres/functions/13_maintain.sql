@@ -122,19 +122,5 @@ begin
     execute format('alter table tusk.%I detach partition tusk.%I', _parent, _name);
   end if;
   execute format('drop table if exists tusk.%I', _name);
-  -- Deletes its row, and its entries in the catalogue.
-  with part as (delete from tusk.segment_part where name = _name returning segment, queues),
-  whole as (delete from tusk.segment where name = _name returning hi),
-  gone as (
-    select w.hi, null::bigint[] as queues, '{}'::bigint[] as others from whole w
-    union all
-    select s.hi, p.queues,
-      array(select unnest(x.queues) from tusk.segment_part x where x.segment = p.segment and x.name <> _name
-        and p.queues is null)
-    from part p join tusk.segment s on s.name = p.segment)
-  delete from tusk.catalogue c using gone g
-  where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc
-    limit 1), '0')
-    and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others);
   return true;
 end $$;

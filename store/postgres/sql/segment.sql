@@ -47,6 +47,28 @@ select not exists (
 -- name: drop_segment
 select tusk_fn.drop_segment($1, $2, $3)
 
+-- name: forget_segment
+-- Deletes the row of table $1 of the log, and its entries in the catalogue, if the table has been dropped.
+with part as (
+  delete from tusk.segment_part p
+  where p.name = $1::text and pg_catalog.to_regclass(pg_catalog.format('tusk.%I', $1)) is null
+  returning p.segment, p.queues),
+whole as (
+  delete from tusk.segment s
+  where s.name = $1 and pg_catalog.to_regclass(pg_catalog.format('tusk.%I', $1)) is null
+  returning s.hi),
+gone as (
+  select w.hi, null::bigint[] as queues, '{}'::bigint[] as others from whole w
+  union all
+  select s.hi, p.queues,
+    array(select pg_catalog.unnest(x.queues) from tusk.segment_part x where x.segment = p.segment and x.name <> $1
+      and p.queues is null)
+  from part p join tusk.segment s on s.name = p.segment)
+delete from tusk.catalogue c using gone g
+where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc
+    limit 1), '0')
+  and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
+
 -- name: stat_end
 select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e for update
 
