@@ -349,7 +349,7 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	const visited = `select cardinality(tusk_fn.lanes_to_try(array(
+	const visited = `select cardinality(tusk_fn.lanes_with_rows(array(
 		select tusk_fn.lane_of(q, -32768) from unnest('{a,b,c,d,e}'::text[]) q)))`
 	if n := number(t, pool, visited); n != 1 {
 		t.Errorf("%d lanes are visited, want that of the late task alone", n)

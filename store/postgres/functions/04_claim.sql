@@ -29,10 +29,11 @@ begin
   _first := pg_advisory_xact_lock(_lock) is not null and set_config('synchronous_commit', 'off', true) is not null;
   select exists (select from tusk.worker w where w.id = _worker and not w.dead),
     exists (select from tusk.lease l where l.token = _token),
-    case when cardinality(_queues) = 1
-      then array(
-        select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
-      else tusk_fn.lanes_to_try(_queues) end
+    case when cardinality(_queues) > 4 then tusk_fn.lanes_with_rows(_queues) else array(
+      select l.id
+      from unnest(_queues) with ordinality q(id, place)
+      cross join lateral (select distinct x.id from tusk.lane x where x.id between q.id and q.id + 65535) l
+      order by q.place, l.id) end
   into _alive, _known, _lanes;
   if not _alive then
     raise exception 'the worker is dead' using errcode = 'TK001';
@@ -279,21 +280,8 @@ returns setof tusk.log language sql stable as $$
   limit _want
 $$;
 
--- The lanes of several queues, in order.
-create function tusk_fn.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
-begin
-  if cardinality(_queues) > 4 then
-    return tusk_fn.lanes_with_rows(_queues);
-  end if;
-  return array(
-    select l.id
-    from unnest(_queues) with ordinality q(id, place)
-    cross join lateral (select distinct x.id from tusk.lane x where x.id between q.id and q.id + 65535) l
-    order by q.place, l.id);
-end $$;
-
--- If there are many queues, most of them are empty. One statement leaves those out. It may return an empty lane, but
--- never omits one with tasks. No two of its probes are the same, so a Memoize node would only add a third to its cost.
+-- The lanes of many queues, in order, except most of those that are empty. It never omits a lane with tasks. No two of
+-- its probes are the same, so a Memoize node would only add a third to its cost.
 create function tusk_fn.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan
   set jit = off
