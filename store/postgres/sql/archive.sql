@@ -71,7 +71,7 @@ cross join lateral (
 where p.rest >= r.count
 
 -- name: release_flushes
-select place, held from tusk_fn.release_flushes($1, $2, $3, $4, $5)
+select place, held from tusk_fn.release_flushes($1, $2, $3, $4, $5, $6)
 
 -- name: release_dead
 select tusk_fn.release_dead($1, $2)

@@ -179,8 +179,20 @@ from (
 cross join lateral (select x.* from tusk_fn.held x where x.token = l.token order by x.lane, x.xid, x.n) h
 limit $1
 
--- name: prune
-select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7)
+-- name: spent_flushes
+-- The next $7 flushes from xid $1 on, and all others of the last xid, in the order of their xids. The number of tasks
+-- is null if they are not due, for instance because an open transaction may have seen them unfinished. The last column,
+-- and $2 to $6, are as in due_flushes.
+select x.xid::text::bigint, x.lane, x.token, x.finished_at,
+  case when x.finished_at <= now() - nullif(case when q.queue is null then $3::bigint else q.completed end, 0)::float8
+      * interval '1 us' and tusk_fn.may_go(x.xid, $6::text::pg_snapshot)
+    then coalesce((select sum(c) from pg_catalog.unnest(x.counts) c), pg_catalog.cardinality(x.firsts)) end,
+  x.finished_at > now() - $2::float8 * interval '1 us' and x.finished_at <= now()
+from (
+  select o.* from tusk.outcome o where o.xid >= $1::bigint::text::xid8 order by o.xid
+  fetch first ($7::bigint) rows with ties) x
+left join unnest($4::bigint[], $5::bigint[]) q(queue, completed) on q.queue = x.lane >> 16
+order by x.xid
 
 -- name: spent_dead
 -- Due dead tasks among the $8 that ended after $7, oldest first, and the transactions in which they ended.
