@@ -8,7 +8,7 @@ declare
   _id    uuid;
   _turns boolean; -- the queue has other limits than per_worker
 begin
-  if not tusk_fn.is_home() then
+  if not exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier) then
     raise exception 'tusk.enqueue: database was restored from another server'
       using errcode = '55000', hint = 'stop all workers and run tusk db rebase';
   end if;

@@ -10,7 +10,7 @@ begin
   foreach _name in array array['add_segment', 'beat', 'begin_anew', 'claim',
     'close', 'doubt_children', 'drop_segment', 'few', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_tx', 'forget_tasks', 'grant_rights',
-    'hold_lead', 'is_home', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over',
+    'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over',
     'publish', 'put', 'put_needing', 'release_dead', 'release_flushes', 'settle', 'states_of',
     'write_free_notes', 'write_notes']
   loop
