@@ -114,9 +114,6 @@ declare
 begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _finished := array(select f.id from tusk.finished f where f.token = _token);
-  if l.open is null and _finished = '{}' then
-    return array(select i.id from tusk_fn.ids_of(l.firsts, l.counts) i order by i.place);
-  end if;
   return array(
     select u.id from tusk_fn.ids_of(l.firsts, l.counts) u
     where (l.open is null or get_bit(l.open, u.place::int - 1) = 1) and u.id <> all(_finished)

@@ -12,7 +12,7 @@ begin
     'finish_more', 'finish_plain', 'finish_tx', 'forget_tasks', 'grant_rights',
     'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over',
     'publish', 'put', 'put_needing', 'release_dead', 'release_flushes', 'settle', 'states_of',
-    'write_free_notes', 'write_notes']
+    'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;

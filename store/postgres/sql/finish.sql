@@ -4,12 +4,12 @@
 {notes}
 {into_notes}
 
--- name: write_free_notes
-select tusk_fn.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
+-- name: write_notes
+select tusk_fn.write_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 
 -- name: write_last_notes
 -- The notes of a worker that signs off. Nothing is written for a worker that has gone or a beat that comes late.
-select tusk_fn.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
+select tusk_fn.write_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 from tusk.worker w
 where w.id = $6 and not w.dead and ($7::bigint = 0 or w.seq < $7)
 
