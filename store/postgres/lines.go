@@ -12,7 +12,7 @@ import (
 
 const (
 	askLine    = 5 * time.Second  // how often a process asks in which table tasks get in line
-	restLine   = 10 * time.Second // how long a table has no task before it is truncated
+	restLine   = 10 * time.Second // how long a table has had no task when it is truncated
 	fullLine   = 1 << 20          // bytes of a table after which the other one is used
 	moveAtOnce = 2000             // tasks that one transaction moves
 	mostLeft   = 5 * moveAtOnce   // tasks are not moved out of a table that has more than this
@@ -30,17 +30,17 @@ type lines struct {
 
 	mu    sync.Mutex
 	empty resting
-	rest  time.Duration // how long a table has no task before it is truncated
+	rest  time.Duration // restLine, unless a test has changed it
 }
 
-// resting says since when a leader has found the table that is not in use to be empty.
+// resting says since when the table that is not in use has been empty, as far as a leader has seen.
 type resting struct {
 	term  int64
 	no    int
 	since time.Time
 }
 
-// onEachLine returns the rows of a query on each of the tables.
+// onEachLine returns a query for the rows of a query on each of the tables.
 func onEachLine(text string) string {
 	parts := make([]string, len(lineTables))
 	for i, table := range lineTables {
