@@ -51,15 +51,14 @@ create function tusk_fn.tenant_key(_tenant text, _key text) returns text languag
 $$;
 
 -- Stores one task that has a key.
-create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
-returns table (id uuid, result smallint)
+create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz,
+  out id uuid, out result smallint)
 language plpgsql as $$
 #variable_conflict use_column
 declare
-  _queue   bigint := w.lane >> 16;
-  _key     text := tusk_fn.tenant_key(w.tenant, w.key);
-  _changed uuid;
-  k        tusk.key;
+  _queue bigint := w.lane >> 16;
+  _key   text := tusk_fn.tenant_key(w.tenant, w.key);
+  k      tusk.key;
 begin
   insert into tusk.key as y (queue, key, holder, source_at, tasks)
   values (_queue, _key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
@@ -69,40 +68,36 @@ begin
     and (_conflict = 2 and _source <= y.source_at) is not true;
   if found then
     perform tusk_fn.place(w);
-    return query select w.id, 1::smallint;
+    id := w.id; result := 1;
     return;
   end if;
   select * into k from tusk.key y where y.queue = _queue and y.key = _key; -- it is locked
-  if _conflict = 2 then
-    if _source <= k.source_at then
-      return query select coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'), 5::smallint;
-      return;
-    end if;
+  if _conflict = 2 and _source <= k.source_at then
+    id := coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'); result := 5;
+    return;
+  elsif _conflict = 2 then
     update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue
       and y.key = _key;
   elsif k.holder is null then
-    return query select coalesce(k.ended, '00000000-0000-0000-0000-000000000000'), 2::smallint;
+    id := coalesce(k.ended, '00000000-0000-0000-0000-000000000000'); result := 2;
     return;
   end if;
   if (case when _conflict in (1, 2) then tusk_fn.replace_unstarted(k.holder, w, _now) end) then
-    _changed := k.holder;
-    return query select k.holder, 3::smallint;
+    id := k.holder; result := 3;
   elsif _conflict <> 2 then
-    return query select k.holder, 2::smallint;
+    id := k.holder; result := 2;
   elsif k.awaiting is null then -- it runs once the running task has ended
-    w.state := 2; w.line := null;
+    id := w.id; result := 4; w.state := 2; w.line := null;
     insert into tusk.waiting select w.*;
     update tusk.key y set awaiting = w.id where y.queue = _queue and y.key = _key;
-    return query select w.id, 4::smallint;
   else
+    id := k.awaiting; result := 4;
     update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
       run_at = w.run_at, expires_at = w.expires_at
     where y.id = k.awaiting;
-    _changed := k.awaiting;
-    return query select k.awaiting, 4::smallint;
   end if;
-  if _changed is not null then
-    insert into tusk.note (id, changed_at, changed) values (_changed, clock_timestamp(), 'replaced')
+  if result = 3 or id = k.awaiting then
+    insert into tusk.note (id, changed_at, changed) values (id, clock_timestamp(), 'replaced')
     on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed;
   end if;
 end $$;
