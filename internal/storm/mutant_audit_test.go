@@ -45,15 +45,15 @@ var audited = []planted{
 			"  return pg_advisory"}},
 		faults: "F39", caught: "I17|I18"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "infinity is a time", ground: "postgres", edits: []change{
-		{"store/postgres/functions/16_sql.sql", "  elsif _run_at not between", "  elsif false and _run_at not between"},
+		{"store/postgres/functions/16_sql.sql", "when _run_at not between", "when false and _run_at not between"},
 		{"store/postgres/sql/keep.sql", " and w.run_at < 'infinity' order by", " order by"}},
 		faults: "F40", caught: "I1:|I21"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "tags of two dimensions stop a claim", ground: "postgres", edits: []change{
-		{"store/postgres/functions/16_sql.sql", "  if array_ndims(_tags) > 1 then", "  if false then"},
+		{"store/postgres/functions/16_sql.sql", "when array_ndims(_tags) > 1 then", "when false then"},
 		{"store/postgres/claimed.go", "				t.Damage = \"its tags cannot be read: \" + err.Error()\n", "				return err\n"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "a kind too long for an index is written back", ground: "postgres", edits: []change{
-		{"store/postgres/functions/16_sql.sql", "array['kind', 'queue', 'tenant']", "array['queue', 'tenant']"},
+		{"store/postgres/functions/16_sql.sql", "when _kind ~ _name is not true then", "when false then"},
 		{"store/postgres/functions/01_words.sql", "left(l.kind, 64) as kind", "l.kind"},
 		{"store/postgres/sql/catalogue.sql", "pg_catalog.left(t.kind, 64) as kind", "t.kind"}},
 		faults: "F40", caught: "I1:"}, env: envTime + "=30s"},
@@ -69,14 +69,13 @@ var audited = []planted{
 		{"store/postgres/migrate.go", "pg_catalog.pg_advisory_xact_lock($1)", "pg_catalog.pg_advisory_lock($1)"}},
 		caught: "advisory locks"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=10s"},
 	{mutant: mutant{name: "maintenance sets a timeout for its session", edits: []change{
-		{"store/postgres/functions/13_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
+		{"store/postgres/sql/segment.sql", "'lock_timeout', $1::text, true)", "'lock_timeout', $1::text, false)"}},
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
 		{"store/postgres/segment.go", "err != nil || !dropped {\n			return unlessBusy(err)",
 			"unlessBusy(err) != nil {\n			return err"},
-		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
-			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n" +
-				"-- Makes the tables of a segment"}},
+		{"store/postgres/segment.go", "	return 0, nil\n}\n\n// logUsers",
+			"	return 2050 * time.Millisecond, nil\n}\n\n// logUsers"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
 		env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{

@@ -44,7 +44,7 @@ func (s *Store) admitOnce(ctx context.Context, term int64, limit int, done *stor
 	return nil
 }
 
-// admission is a round of admitting.
+// admission is one round of Admit.
 type admission struct {
 	s      *Store
 	term   int64
@@ -55,8 +55,8 @@ type admission struct {
 	doomed []store.ID
 }
 
-// admit makes due tasks available. If some are known to be due, that takes one round trip. Otherwise the first one
-// checks whether there are any. Tasks that run in turns are admitted by a separate statement.
+// admit makes due tasks available. If some are known to be due, it takes one round trip. Otherwise, its first trip only
+// checks whether any are. Tasks that run in turns are admitted by a separate statement.
 func (a *admission) admit(ctx context.Context) error {
 	due := a.s.dueAt.Load()
 	plain := due != 0 && due <= time.Now().UnixNano()

@@ -110,22 +110,16 @@ func (s *Store) dueFlushes(
 	if young == 0 {
 		return nil, nil
 	}
-	var over *string
-	err := s.write(ctx, s.inOrder(s.do("flushes_due", young).into(func(raw [][]byte) error {
-		if raw[0] != nil {
-			text := string(raw[0])
-			over = &text
-		}
-		return nil
-	})))
-	if err != nil || over == nil {
+	var over string
+	err := s.write(ctx, s.inOrder(s.flushesDue(young, &over)))
+	if err != nil || over == "" {
 		return nil, err
 	}
 	var next *dueCursor
 	var page duePage
 	for last, looks, more, many := after.XID, dueLooks, true, fewFlushes; more; many = min(4*many, mostFlushes) {
 		rows := 0
-		err := s.read(ctx, s.inOrder(s.do("due_flushes", last, young, r.all[0], r.queues, r.completed, *over,
+		err := s.read(ctx, s.inOrder(s.do("due_flushes", last, young, r.all[0], r.queues, r.completed, over,
 			many).into(
 			func(raw [][]byte) error {
 				rows++
@@ -148,7 +142,7 @@ func (s *Store) dueFlushes(
 		}
 		more = more && rows >= many
 	}
-	if page.tasks == 0 { // flushes of failures alone have none
+	if page.tasks == 0 { // flushes that contain only failures have no tasks
 		return next, s.releaseEmpty(ctx, page.flushes)
 	}
 	if due.Tasks, err = s.readFlushes(ctx, &page); err != nil {
@@ -156,6 +150,15 @@ func (s *Store) dueFlushes(
 	}
 	due.Receipt = page.receipt()
 	return next, s.addDetails(ctx, due.Tasks, false)
+}
+
+// flushesDue returns a step that reads the snapshot of the statement flushes_due. The snapshot remains empty if no flush
+// can be due.
+func (s *Store) flushesDue(young int64, over *string) step {
+	return s.do("flushes_due", young).into(func(raw [][]byte) error {
+		*over = string(raw[0])
+		return nil
+	})
 }
 
 // retentions are a store.Retention in the form that functions of the database take.

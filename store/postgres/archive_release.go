@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -84,15 +85,9 @@ func (s *Store) releaseEmpty(ctx context.Context, flushes []*completion) error {
 	return nil
 }
 
-// releaseSome deletes flushes. It returns the tasks of flushes that have changed, and of flushes
-// that another transaction holds; both are not deleted.
+// releaseSome deletes flushes. It does not delete flushes that have changed or that another transaction holds, and
+// returns their tasks.
 func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed, held []store.ID, err error) {
-	n := len(flushes)
-	xids, lanes, tokens, finished, tasks := make([]int64, n), make([]int64, n), make(uuids, n), make([]time.Time, n),
-		make([]int64, n)
-	for i, f := range flushes {
-		xids[i], lanes[i], tokens[i], finished[i], tasks[i] = f.xid, f.lane, f.token, f.finished, int64(f.tasks)
-	}
 	err = s.query(ctx, "release_flushes", func(raw [][]byte) error {
 		f := flushes[int32Of(raw[0])-1]
 		for _, run := range f.runs {
@@ -105,8 +100,19 @@ func (s *Store) releaseSome(ctx context.Context, flushes []*completion) (changed
 			}
 		}
 		return nil
-	}, xids, lanes, tokens, finished, tasks)
+	}, releasing(flushes, math.MaxInt32/2)...)
 	return changed, held, err
+}
+
+// releasing returns the parameters of the statement release_flushes, which deletes up to limit tasks.
+func releasing(flushes []*completion, limit int) []any {
+	n := len(flushes)
+	xids, lanes, tokens, finished, tasks := make([]int64, n), make([]int64, n), make(uuids, n), make([]time.Time, n),
+		make([]int64, n)
+	for i, f := range flushes {
+		xids[i], lanes[i], tokens[i], finished[i], tasks[i] = f.xid, f.lane, f.token, f.finished, int64(f.tasks)
+	}
+	return []any{xids, lanes, tokens, finished, tasks, limit}
 }
 
 // existing returns the ids of tasks that exist.

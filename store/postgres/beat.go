@@ -41,7 +41,7 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 		return stops, nil
 	}
 	s.meet(&b)
-	held, err := s.writeNotes(ctx, "write_free_notes", b.Notes)
+	held, err := s.writeNotes(ctx, "write_notes", b.Notes)
 	if err != nil { // the beat counts nonetheless
 		for i := range b.Notes {
 			held = append(held, b.Notes[i].ID)

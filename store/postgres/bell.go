@@ -123,9 +123,9 @@ func (s *Store) notify(name string, r *rung) {
 	_ = s.exec(ctx, "notify", s.channel(), name)
 }
 
-// commitsAfter are the times after which a user's transaction has probably been committed since tasks were
-// stored in it. Most are committed soon, but the engine is not told when. The first time is for this process alone, and
-// is replaced by what the process has learned.
+// commitsAfter says how long after an enqueue in a user's transaction the transaction has probably been committed. Most
+// are committed soon, but the engine is not told when. The first time is for this process alone, and is replaced by what
+// the process has learned.
 var commitsAfter = [...]time.Duration{time.Millisecond, 3 * time.Millisecond, 15 * time.Millisecond,
 	60 * time.Millisecond, 250 * time.Millisecond}
 
@@ -134,8 +134,8 @@ const (
 	latestCommit   = 5 * time.Millisecond
 )
 
-// learn corrects how long users' transactions are expected to last. A guess that was too early cost a claim that
-// found nothing. It is corrected by more than one that was not, so that about one guess in nine is too early.
+// learn corrects how long users' transactions are expected to last. A guess that is too early costs a claim that finds
+// nothing, so it changes the time more than a guess that is late enough. About one guess in nine is too early.
 func (b *ringing) learn(early bool) {
 	last := cmp.Or(b.commit, commitsAfter[0])
 	if early {

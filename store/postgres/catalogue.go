@@ -13,7 +13,7 @@ import (
 
 const (
 	catalogueLeast = 5000        // the fewest rows of the log for which entries are written
-	catalogueRows  = 10000       // rows of the log in one statement, about
+	catalogueRows  = 10000       // about how many rows of the log one statement adds
 	catalogueLook  = 2000        // entries that one statement reads
 	catalogueTime  = time.Second // after this time the rest is left to the next round
 )

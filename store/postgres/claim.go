@@ -25,13 +25,28 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		return x.tasks, nil
 	}
 	c := claimed{about: min(2*int(s.claimed.Load()), r.Limit)}
+	claim := s.claim
+	if r.Again {
+		claim = s.claimAgain
+	}
+	if err := claim(ctx, a, &c); err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	s.near.took(&r, c.tasks)
+	for i := range c.tasks {
+		a.lent(&c.tasks[i], c.lanes[i])
+	}
+	return c.tasks, nil
+}
+
+func (s *Store) claim(ctx context.Context, a *ask, c *claimed) error {
 	name := "claim"
-	if s.sparse.Load() && !r.Again && len(a.queues) <= fewQueues {
+	if s.sparse.Load() && len(a.queues) <= fewQueues {
 		name = "claim_sparse"
 	}
-	if err := s.query(ctx, name, c.read, [16]byte(r.Worker), [16]byte(r.Token), a.queues, r.Limit, r.Again, a.lock,
+	if err := s.query(ctx, name, c.read, [16]byte(a.Worker), [16]byte(a.Token), a.queues, a.Limit, a.lock,
 		s.fuller.Load(), s.packed.Load()); err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+		return err
 	}
 	s.lane.Store(0)
 	s.sparse.Store(len(c.tasks) == 0)
@@ -41,11 +56,27 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		s.claimed.Store(int32(len(c.tasks)))
 		s.lane.Store(c.lanes[0])
 	}
-	s.near.took(&r, c.tasks)
-	for i := range c.tasks {
-		a.lent(&c.tasks[i], c.lanes[i])
+	return nil
+}
+
+// claimAgain repeats a claim whose answer was lost. It claims nothing new: if the first call found no tasks, or never
+// reached the server, there are none.
+func (s *Store) claimAgain(ctx context.Context, a *ask, c *claimed) error {
+	lives := false
+	err := s.write(ctx, s.pinned(s.do("await_claim", a.lock), s.do("lives", [16]byte(a.Worker)).into(
+		func([][]byte) error {
+			lives = true
+			return nil
+		}), s.do("claimed", [16]byte(a.Token)).into(func(raw [][]byte) error {
+		var t store.Task
+		c.lanes = append(c.lanes, readTask(&t, raw))
+		c.tasks = append(c.tasks, t)
+		return nil
+	})))
+	if err == nil && !lives {
+		err = store.ErrWorkerDead
 	}
-	return c.tasks, nil
+	return err
 }
 
 // fewQueues is the maximum number of queues for which a claim uses claim_sparse. With more queues,

@@ -25,7 +25,7 @@ func buffers(t *testing.T, s store.Store, pool *pgxpool.Pool, worker store.ID, l
 	least := 1 << 30
 	for range 4 {
 		pages, rows := touched(t, c, `
-			select unnest(ids) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], $2, false, 0,
+			select unnest(ids) from tusk_fn.claim($1, gen_random_uuid(), array[tusk_fn.lane_of('q', -32768)], $2, 0,
 				false, false)`, [16]byte(worker), limit)
 		if rows != limit {
 			t.Fatalf("claimed %d of %d", rows, limit)
@@ -349,7 +349,7 @@ func TestOfManyIdleQueuesNoneIsVisitedForWhatOthersWroteLongAgo(t *testing.T) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	const visited = `select cardinality(tusk_fn.lanes_to_try(array(
+	const visited = `select cardinality(tusk_fn.lanes_with_rows(array(
 		select tusk_fn.lane_of(q, -32768) from unnest('{a,b,c,d,e}'::text[]) q)))`
 	if n := number(t, pool, visited); n != 1 {
 		t.Errorf("%d lanes are visited, want that of the late task alone", n)

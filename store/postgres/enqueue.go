@@ -81,8 +81,8 @@ func surveyOf(tasks []store.NewTask) *survey {
 // ringFor notifies listeners of tasks.
 func (s *Store) ringFor(have *survey) { s.ring(have.rings()...) }
 
-// rings returns the names to ring for: the queues of tasks, and bells for the leader. A grant rings for the queues of
-// tasks that wait for their turn.
+// rings returns the names to ring: the queues of tasks, and bells for the leader. A grant rings the queues of tasks
+// that wait for their turn.
 func (v *survey) rings() (names []string) {
 	if v.now {
 		names = slices.Compact(slices.Clone(v.queues))

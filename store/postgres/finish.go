@@ -309,8 +309,8 @@ func (s *Store) finishTx(ctx context.Context, tx session, outcomes []store.Outco
 	return lost, translate(tx.exec(ctx, s.sql["add_notes"], n.ids, n.progress, n.outputs, n.logs))
 }
 
-// finishOne ends one attempt in an open transaction. It reports false if the attempt is lost. It returns the names to
-// ring for.
+// finishOne ends one attempt in an open transaction, and returns the names to ring. It reports false if the attempt is
+// lost.
 func (s *Store) finishOne(ctx context.Context, tx session, o *store.Outcome) (done bool, name string, err error) {
 	sums := newStats()
 	sums.count(o)

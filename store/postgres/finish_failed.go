@@ -18,7 +18,7 @@ func (s *Store) finishFailed(ctx context.Context, f *flush) (done bool, err erro
 	}
 	id, token, ago := [16]byte(o.Task.ID), [16]byte(o.Task.Lease), f.ago
 	if ago != nil {
-		ago = []int32{} // of no completion
+		ago = []int32{} // nothing was completed
 	}
 	steps := []step{
 		s.do("pin_end"),

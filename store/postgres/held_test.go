@@ -70,8 +70,7 @@ func pagesOf(t *testing.T, s *postgres.Store, c *pgxpool.Conn, w store.ID) map[s
 			[]any{[16]byte(a.Lease), [16]byte(b.Lease), [16]byte(a.ID), [16]byte(b.ID)}},
 		"a heartbeat":             {"tusk_fn.beat($1, '{}', 3600000000, 1000000)", []any{[16]byte(w)}},
 		"a look for dead workers": {"(" + s.Statement("rescue") + ") x", []any{1000, false}},
-		"pruning": {
-			"tusk_fn.prune(1, 1000, 3600000000, '{}', '{}', 0, 100000)", nil},
+		"pruning":                 {"(" + s.Statement("flushes_due") + ") x", []any{3_600_000_000}},
 	}
 	pages := map[string]int{}
 	for what, call := range calls {

@@ -167,7 +167,7 @@ func TestAClaimPutsNothingIntoTheLog(t *testing.T) {
 	tx := begin(t, pool)
 	var claimed, own int
 	const claim = "select coalesce(sum(cardinality(args)), 0) from tusk_fn.claim($1, gen_random_uuid(), " +
-		"array[tusk_fn.lane_of('q', -32768)], 4, false, 0, false, false)"
+		"array[tusk_fn.lane_of('q', -32768)], 4, 0, false, false)"
 	if err := tx.QueryRow(ctx, postgres.InFunctions(claim), [16]byte(w)).Scan(&claimed); err != nil {
 		t.Fatal(err)
 	}

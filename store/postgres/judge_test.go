@@ -2,14 +2,12 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/store"
@@ -246,6 +244,9 @@ func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
 	if lost, err := u.Finish(ctx, done); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
+	if _, err := pool.Exec(ctx, postgres.InFunctions("alter function tusk_fn.write_notes set lock_timeout = 0")); err != nil {
+		t.Fatal(err)
+	}
 	wrote := make(chan error)
 	go func() {
 		_, err := pool.Exec(ctx, postgres.InFunctions(
@@ -260,9 +261,8 @@ func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
 	if err := tx.Commit(ctx); err != nil {
 		t.Fatal(err)
 	}
-	said := (*pgconn.PgError)(nil)
-	if err := <-wrote; !errors.As(err, &said) || said.Code != "55P03" {
-		t.Errorf("error %v: want the write to be tried again", err)
+	if err := <-wrote; err != nil {
+		t.Error(err)
 	}
 	if n := number(t, pool, "select count(*) from tusk.note where progress is not null"); n > 0 {
 		t.Error("the note of an attempt that had ended was stored")

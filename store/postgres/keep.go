@@ -83,12 +83,13 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 	var dead uuids
 	var xids []int64
 	hand, next := time.UnixMicro(s.deadHand.Load()), int64(0)
-	prune := s.do("prune", term, limit, r.all[0], r.queues, r.completed, s.hand.Load(), s.pruneLooks)
-	steps := s.inOrder(prune.into(func(raw [][]byte) error {
-		deleted = int(int32Of(raw[0]))
-		s.hand.Store(int64Of(raw[1]))
-		return nil
-	}), s.do("spent_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, limit, hand, s.pruneLooks).into(
+	var over string
+	steps := s.inOrder(s.do("leads_still", term))
+	if young := r.youngest(); young > 0 {
+		steps = append(steps, s.flushesDue(young, &over))
+	}
+	steps = append(steps, s.do("spent_dead", r.all, r.queues, r.completed, r.cancelled, r.discarded, limit, hand,
+		s.pruneLooks).into(
 		func(raw [][]byte) error {
 			dead, xids = append(dead, idOf(raw[0])), append(xids, int64Of(raw[1]))
 			return nil
@@ -110,6 +111,9 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 			return nil
 		}))
 	err = s.write(ctx, steps)
+	if err == nil && over != "" {
+		deleted, err = s.pruneFlushes(ctx, term, &r, over, limit)
+	}
 	some := min(len(dead), limit-deleted)
 	if err == nil && some == len(dead) && some < limit {
 		s.deadHand.Store(next)

@@ -12,11 +12,11 @@ import (
 
 const (
 	askLine    = 5 * time.Second  // how often a process asks in which table tasks get in line
-	restLine   = 10 * time.Second // how long a table has no task before it is truncated
+	restLine   = 10 * time.Second // how long a table has had no task when it is truncated
 	fullLine   = 1 << 20          // bytes of a table after which the other one is used
-	moveAtOnce = 2000             // tasks that move at a time
-	mostLeft   = 5 * moveAtOnce   // a table with more tasks than this is left as it is
-	mostBytes  = 8 << 20          // or with more bytes of args
+	moveAtOnce = 2000             // tasks that one transaction moves
+	mostLeft   = 5 * moveAtOnce   // tasks are not moved out of a table that has more than this
+	mostBytes  = 8 << 20          // or more bytes of args than this
 )
 
 // lineTables are the tables in which tasks get in line, by the number that line_table returns.
@@ -30,17 +30,17 @@ type lines struct {
 
 	mu    sync.Mutex
 	empty resting
-	rest  time.Duration // how long a table has no task before it is truncated
+	rest  time.Duration // restLine, unless a test has changed it
 }
 
-// resting says since when a leader has found the table that is not in use to be empty.
+// resting says since when the table that is not in use has been empty, as far as a leader has seen.
 type resting struct {
 	term  int64
 	no    int
 	since time.Time
 }
 
-// onEachLine returns the rows of a query on each of the tables.
+// onEachLine returns a query for the rows of a query on each of the tables.
 func onEachLine(text string) string {
 	parts := make([]string, len(lineTables))
 	for i, table := range lineTables {
@@ -91,9 +91,9 @@ type lineTable struct {
 	size int64 // in bytes, with large args
 }
 
-// emptyLines keeps the dead rows of lines from piling up: it truncates the table that is not in use once it has had no
+// emptyLines keeps dead rows from accumulating in lines. It truncates the table that is not in use once that has had no
 // task for a while, and then lets tasks get in line there. It waits because a statement that began before the last task
-// was granted might look for that task afterwards, and would find it in neither place.
+// was granted may look for that task later, and would not find it anywhere.
 func (s *Store) emptyLines(ctx context.Context, term int64) error {
 	var used, other lineTable
 	err := s.read(ctx, s.pinned(
@@ -146,7 +146,7 @@ func (s *Store) emptyLines(ctx context.Context, term int64) error {
 	return err
 }
 
-// rested reports whether the leader has found a table to be empty for long enough.
+// rested reports whether a table has been empty for long enough, as far as the leader has seen.
 func (l *lines) rested(term int64, no int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,6 +189,6 @@ func (s *Store) moveLine(ctx context.Context, term int64, from, to int) error {
 // inLine locks a table and changes it. It gives up soon, because all others queue up behind a lock that waits.
 func (s *Store) inLine(ctx context.Context, term int64, from, to int, lock, change string, args ...any) error {
 	words := strings.NewReplacer("{from}", lineTables[from], "{line}", lineTables[to])
-	return s.write(ctx, []step{s.do("wait_briefly"), s.do("hold_lead", term), {text: words.Replace(s.sql[lock])},
+	return s.write(ctx, []step{s.do("wait_for_line"), s.do("hold_lead", term), {text: words.Replace(s.sql[lock])},
 		{text: words.Replace(s.sql[change]), args: args}})
 }

@@ -81,7 +81,7 @@ var places = []struct {
 	states []store.State
 }{
 	{"waiting_tasks", []store.State{store.Scheduled, store.Pending, store.Retryable}},
-	// completed tasks are here if they have more to keep than their completion
+	// completed tasks are here if more than the completion has to be kept
 	{"dead_tasks", []store.State{store.Completed, store.Cancelled, store.Discarded}},
 	{"running_tasks", []store.State{store.Running}},
 	{"available_tasks", []store.State{store.Available}},

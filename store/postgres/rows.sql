@@ -1,5 +1,5 @@
--- The arguments that statements pass to functions, of the types in functions/00_rows.sql. Parameters are arrays, one
--- for each column. Only odd_end, the single end in a user's transaction, has plain values.
+-- Arguments that statements pass to functions, of the types in functions/00_rows.sql. The parameters are arrays, one
+-- for each column. Only odd_end, for the single end in a user's transaction, has plain values.
 
 -- name: flush
 row(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)::tusk_fn.flush
@@ -83,9 +83,9 @@ not exists (select from tusk.log t where t.lane = u.id)
   and not exists (select from tusk.failure f where f.queue = u.id >> 16)
 
 -- name: dead_due
--- The dead tasks that are due, except completed ones whose end a task that needs them has not been told. $1 has the
--- retentions of completed, cancelled and discarded tasks, and $3 to $5 have those of queues $2. Tasks too young for
--- every queue are not read.
+-- The dead tasks that are due, except completed ones if a task that needs them has not been told of their end. $1 has
+-- the retentions of completed, cancelled and discarded tasks, and $3 to $5 have those of queues $2. Tasks that are too
+-- young for every queue are not read.
 (
   select tusk_fn.over() as over, y.young
   from (

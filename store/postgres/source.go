@@ -30,9 +30,9 @@ type work struct {
 	far   map[store.ID]store.State // the states of tasks in other ledgers
 }
 
-// decide runs the statement lock, which locks everything that the operation may change. Then the
-// rules decide what follows from the operation, and decide writes that. It returns the tasks that
-// should be available, but stay scheduled until the next admission.
+// decide runs the statement lock, which locks everything that the operation may change. Then it lets the rules decide
+// what follows from the operation, and writes that. It returns the tasks that should be available, but stay scheduled
+// until the next admission.
 func (s *Store) decide(
 	ctx context.Context, ids []store.ID, verb func(*rules.Batch) error, lock string, args ...any,
 ) (left map[store.ID]bool, err error) {
@@ -76,7 +76,7 @@ func (s *Store) decideOnce(
 	return w.left, err
 }
 
-// ringsOf returns the names to ring for after the rules have decided.
+// ringsOf returns the names to ring after the rules have decided.
 func ringsOf(b *rules.Batch) (names []string) {
 	for _, c := range b.Changes() {
 		if c.After == nil || c.After.Place == 0 {

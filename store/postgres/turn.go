@@ -10,8 +10,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// fewInLine is the maximum number of tasks that wait for their turn and are all read in a round. If more wait, only
-// the first ones of each group are read. heldRows is how many rows may record turns before the leader sums them up.
+// fewInLine is how many tasks may wait for their turn if a round is to read all of them. If more wait, it reads only
+// the first ones of each group. heldRows is how many rows may record turns before the leader sums them up.
 const (
 	fewInLine = 100
 	heldRows  = 64

@@ -13,8 +13,8 @@ create function tusk_fn.ids_between(_first uuid, _id uuid) returns int language 
   select get_byte(uuid_send(_id), 15) - get_byte(uuid_send(_first), 15)
 $$;
 
--- Shortens tags to a length that indexes can hold. Kinds are cut to 64 characters where they are read. Only tasks that
--- were inserted into the log directly, without any check, have longer ones.
+-- Shortens tags so that they fit into an index. Kinds are cut to 64 characters where they are read. Only tasks that
+-- were inserted directly into the log, past all checks, have longer ones.
 create function tusk_fn.short_tags(_tags text[]) returns text[] language sql immutable as $$
   select case when _tags is null or pg_column_size(_tags) < 2000 then _tags
     else array(select left(t, 64) from unnest(_tags) t where t is not null limit 16) end
@@ -40,7 +40,7 @@ cross join lateral unnest(l.packed) with ordinality u(args, place)
 where l.packed is not null;
 
 -- The rows of one task that transactions from _lo to _hi wrote. Its pack is the last one that
--- begins at or before its id in the same block. The limit tells the planner that there is only one.
+-- begins at or before its id in the same block. The limit tells the planner to expect only one.
 create function tusk_fn.rows_of(_id uuid, _lo xid8 default '0', _hi xid8 default '18446744073709551615')
   returns setof tusk_fn.task
 language sql stable rows 1 as $$

@@ -6,7 +6,7 @@ cross join lateral tusk_fn.ids_of(l.firsts, l.counts) u
 where (l.open is null or get_bit(l.open, u.place::int - 1) = 1)
   and not exists (select from tusk.finished f where f.token = l.token and f.id = u.id);
 
--- The number of tasks that are open in each lease.
+-- The number of open tasks of each lease.
 create view tusk_fn.load as
 select l.token, l.lane, l.worker,
   coalesce(bit_count(l.open), (select sum(c) from unnest(l.counts) c), cardinality(l.firsts)) - (
@@ -30,17 +30,24 @@ select d.id, d.state, d.lane, d.kind, d.args, d.enqueued_at, d.attempt, d.crashe
   d.workflow, d.turn, d.partition
 from tusk.dead d;
 
-create view tusk_fn.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
-  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
-select r.id, 4::smallint, r.lane, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes,
-  coalesce(t.run_at, t.enqueued_at), t.expires_at, r.claimed_at, t.tenant, t.key, t.tags, t.settings, t.failure, '',
-  null::timestamptz, r.token, r.worker, t.workflow, t.turn, t.partition
+-- The tasks of open leases, as their claims returned them.
+create view tusk_fn.held as
+select r.token, r.worker, r.claimed_at, r.lane, r.id, t.kind, t.args, t.enqueued_at, t.attempt + 1 as attempt,
+  t.crashes, t.run_at, t.expires_at, t.tenant, t.key, t.tags, t.settings, t.failure, t.workflow, t.turn, t.partition,
+  t.xid, t.n
 from tusk_fn.running r
 cross join lateral (
-  -- the offset keeps the planner from reading the whole stretch of the lane
+  -- without the offset, the planner may read the lane from lo to hi
   select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
   where t.lane = r.lane
   order by t.xid desc limit 1) t;
+
+create view tusk_fn.running_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
+  claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
+select h.id, 4::smallint, h.lane, h.kind, h.args, h.enqueued_at, h.attempt, h.crashes,
+  coalesce(h.run_at, h.enqueued_at), h.expires_at, h.claimed_at, h.tenant, h.key, h.tags, h.settings, h.failure, '',
+  null::timestamptz, h.token, h.worker, h.workflow, h.turn, h.partition
+from tusk_fn.held h;
 
 create view tusk_fn.available_tasks (id, state, lane, kind, args, enqueued_at, attempt, crashes, run_at, expires_at,
   claimed_at, tenant, key, tags, settings, failure, reason, finished_at, token, worker, workflow, turn, partition) as
@@ -72,10 +79,10 @@ select * from tusk_fn.available_tasks
 union all
 select * from tusk_fn.completed_tasks;
 
--- The task with an id. If it is neither waiting nor dead, its latest row in the log decides. Most of the tasks that are
--- looked up are not in packs, so packs are searched only if nothing else is found. Whether the task was claimed is
--- computed in line, because tusk_fn.unclaimed() cannot be inlined and takes four times as long. The flush that
--- completed the task is not looked up: if there must be one, flushed is the xid to search for.
+-- The task with an id. If it is neither waiting nor dead, its latest row in the log decides. Most tasks that are looked
+-- up are not in packs, so packs are searched only if nothing else is found. The test of tusk_fn.unclaimed() is repeated
+-- here, because a call cannot be inlined and takes four times as long. The flush that completed the task is not looked
+-- up. If the task must have been completed, flushed is the xid to search for.
 create function tusk_fn.spot_of(_id uuid)
 returns table (id uuid, state smallint, lane bigint, kind text, args bytea, enqueued_at timestamptz, attempt int,
   crashes int, run_at timestamptz, expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[],
@@ -160,8 +167,8 @@ create function tusk_fn.find(id uuid) returns setof tusk_fn.tasks language sql s
   left join tusk.note n on n.id = s.id
 $$;
 
--- The number of available tasks in each lane, and when the next one was due. Only rows that
--- are newer than the lane's tally have to be counted.
+-- The number of available tasks in each lane, and when the next one was due. The lane's tally counts the older rows, so
+-- only newer ones have to be counted here.
 create view tusk_fn.depth as
 select l.lane, l.queue, coalesce(a.added, 0) + fresh.rows - coalesce(p.claimed, 0) as tasks, head.due as oldest
 from (select id as lane, min(queue) as queue from tusk.lane group by id) l

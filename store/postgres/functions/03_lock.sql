@@ -93,7 +93,8 @@ begin
     cross join lateral (select x.child from tusk.open_need x where x.parent = u.id offset 0) o);
 end $$;
 
--- Locks the rows of waiting tasks in order: _own, and also _children unless a transaction holds one of them for long.
+-- Locks the rows of waiting tasks, in order: those in _own, and also _children, unless a transaction holds one of these
+-- for long.
 create function tusk_fn.lock_waiting(_own uuid[], _children uuid[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -115,9 +116,9 @@ begin
   cross join lateral (select from tusk.unready x where x.id = u.id for update) x;
 end $$;
 
--- Locks what the ends of attempts will change: their leases, which users' transactions that ended some of the tasks may
--- share; their keys; and the rows of tasks that wait for either. Returns the places of keys that a user's transaction
--- holds.
+-- Locks what the ends of attempts will change: their leases, their keys, and the rows of tasks that wait for either.
+-- The lock on a lease does not exclude users' transactions that have ended some of its tasks. Returns the places of
+-- keys that a user's transaction holds.
 create function tusk_fn.lock_ends(_tokens uuid[], _lanes bigint[], _end_keys tusk_fn.end_key[], _firsts uuid[],
   _counts int[]) returns int[]
 language plpgsql
@@ -135,7 +136,7 @@ begin
   end if;
   if cardinality(_tokens) > 1 or cardinality(_keys) > 0 or cardinality(_children) > 0 then
     perform 1 from tusk.lease x join unnest(_tokens, _lanes) s(token, lane) on x.token = s.token and x.lane = s.lane
-    where x.token = any(_tokens) -- else the planner may walk the whole index, past all leases that have ended
+    where x.token = any(_tokens) -- without this, the planner may read the whole index, past all leases that have ended
     order by x.token, x.lane for no key update of x;
   end if;
   if cardinality(_keys) > 0 then

@@ -1,12 +1,12 @@
 -- Claims up to _limit tasks for a worker from the lanes of its queues, in order of priority. Every statement that
--- decides something runs after the lock was taken, and sees what the lock's last holder wrote. If nothing is found,
--- nothing is written.
+-- decides something runs after the lock is taken, so it sees what the lock's last holder wrote. A claim that finds
+-- nothing writes nothing.
 --
 -- _full asks for all columns at once. _packed says that packs are likely. A caller that has locked one of the lanes
--- names it in _held; then the claim waits for no other lane.
+-- passes it as _held, and then the claim waits for no other lane.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
-create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _again boolean, _lock bigint,
-  _full boolean, _packed boolean, _held bigint default 0)
+create function tusk_fn.claim(_worker uuid, _token uuid, _queues bigint[], _limit int, _lock bigint, _full boolean,
+  _packed boolean, _held bigint default 0)
 returns setof tusk_fn.piece language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
   set lock_timeout = '2s'
@@ -29,21 +29,14 @@ begin
   _first := pg_advisory_xact_lock(_lock) is not null and set_config('synchronous_commit', 'off', true) is not null;
   select exists (select from tusk.worker w where w.id = _worker and not w.dead),
     exists (select from tusk.lease l where l.token = _token),
-    case when cardinality(_queues) = 1
-      then array(
-        select distinct x.id from tusk.lane x where x.id between _queues[1] and _queues[1] + 65535 order by x.id)
-      else tusk_fn.lanes_to_try(_queues) end
+    case when cardinality(_queues) > 4 then tusk_fn.lanes_with_rows(_queues) else array(
+      select l.id
+      from unnest(_queues) with ordinality q(id, place)
+      cross join lateral (select distinct x.id from tusk.lane x where x.id between q.id and q.id + 65535) l
+      order by q.place, l.id) end
   into _alive, _known, _lanes;
   if not _alive then
     raise exception 'the worker is dead' using errcode = 'TK001';
-  elsif _again then
-    return query
-    select h.lane, h.claimed_at, array[h.id], array[h.kind], array[h.args], array[h.enqueued_at], array[h.attempt],
-      array[h.crashes], array[h.run_at], array[h.expires_at], array[h.tenant], array[h.key],
-      array[to_json(h.tags)::text], array[h.settings], array[h.workflow], array[h.turn], array[h.partition],
-      1, array[h.id], null::int[], null::xid8, null::xid8, null::bigint, null::xid8[]
-    from tusk_fn.held(_token) h;
-    return;
   elsif _known then
     return;
   end if;
@@ -101,7 +94,7 @@ begin
     p := row(_lane, 0, '1:1:', null, '0', 0, 0)::tusk.lane_position;
   end if;
   _open := p.win is not null;
-  -- First with the lane's window, if it has one; then, if that has too few tasks left, with one that ends here.
+  -- Uses the lane's window first, if it has one. If that has too few tasks left, uses a window that ends now.
   loop
     _win := coalesce(p.win, _here);
     foreach r in array tusk_fn.next_pieces(p, _win, _now, _want, _full, _packed) loop
@@ -137,7 +130,7 @@ begin
     insert into tusk.lease (token, lane, worker, claimed_at, lo, hi, firsts, counts)
     values (_token, _lane, _worker, _now, _lo, _hi, _firsts, _counts);
   end if;
-  -- So that the next claim does not step over many invisible rows again.
+  -- If it took long, the next claim would have to step over the same invisible rows.
   if _want < _limit or _open or clock_timestamp() - _now > interval '3 ms' then
     insert into tusk.lane_position (lane, no, done, win, at_xid, at_n, claimed)
     values (_lane, p.no + 1, p.done, p.win, p.at_xid, p.at_n, p.claimed + _limit - _want);
@@ -151,7 +144,7 @@ create function tusk_fn.next_pieces(p tusk.lane_position, _win pg_snapshot, _now
   _packed boolean)
 returns tusk_fn.piece[] language plpgsql as $$
 declare
-  -- A single lower bound: of two, the index scan would use the lesser and walk over everything claimed before.
+  -- A single lower bound: of two bounds, the index scan would use the lesser and read everything claimed before.
   _from  xid8 := greatest(p.at_xid, pg_snapshot_xmax(p.done));
   _n     bigint := case when p.at_xid >= pg_snapshot_xmax(p.done) then p.at_n else -1 end;
   _plain boolean := not _full;
@@ -163,8 +156,8 @@ begin
   if _packs or _full then
     null;
   elsif pg_snapshot_xmin(p.done) = pg_snapshot_xmax(p.done) or p.at_xid >= pg_snapshot_xmax(p.done) then
-    -- Nobody was writing when the lane was last claimed, or the lane has gone past those writers. So there are no late
-    -- rows to look for, which is much of the work of a small claim.
+    -- Nobody was writing when the lane was last claimed, or the lane is past those writers. So there are no late rows.
+    -- The search for them is much of the work of a small claim.
     select array_agg(t.id), array_agg(t.kind), array_agg(case when octet_length(t.args) <= 8192 then t.args end),
       array_agg(t.enqueued_at), array_agg(t.xid), array_agg(t.n), array_agg(t.id order by t.id),
       bool_and(t.attempt = 0 and t.crashes = 0 and t.run_at is null and t.expires_at is null and t.tenant is null
@@ -244,8 +237,8 @@ begin
   return _all;
 end $$;
 
--- Waits for other claims of a lane. Returns false if the lane is being changed, perhaps by a user's transaction that
--- stays open for long: a claim does not wait for that.
+-- Waits for other claims of a lane. Returns false at once if the lane is being changed, because a user's transaction
+-- may do that and stay open for long.
 create function tusk_fn.await_lane(_lane bigint) returns boolean language plpgsql as $$
 begin
   return pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31)))
@@ -287,21 +280,8 @@ returns setof tusk.log language sql stable as $$
   limit _want
 $$;
 
--- The lanes of several queues, in order.
-create function tusk_fn.lanes_to_try(_queues bigint[]) returns bigint[] language plpgsql as $$
-begin
-  if cardinality(_queues) > 4 then
-    return tusk_fn.lanes_with_rows(_queues);
-  end if;
-  return array(
-    select l.id
-    from unnest(_queues) with ordinality q(id, place)
-    cross join lateral (select distinct x.id from tusk.lane x where x.id between q.id and q.id + 65535) l
-    order by q.place, l.id);
-end $$;
-
--- If there are many queues, most of them are empty. One statement leaves those out. It may return an empty lane, but
--- never omits one with tasks. No two of its probes are the same, so a Memoize node would only add a third to its cost.
+-- The lanes of many queues, in order, except most of those that are empty. It never omits a lane with tasks. No two of
+-- its probes are the same, so a Memoize node would only add a third to its cost.
 create function tusk_fn.lanes_with_rows(_queues bigint[]) returns bigint[] language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set enable_memoize = off set plan_cache_mode = force_generic_plan
   set jit = off
@@ -336,21 +316,3 @@ begin
         and exists (select from pg_snapshot_xip(p.win) x where pg_visible_in_snapshot(x, _here))
     order by q.place, l.id);
 end $$;
-
--- The tasks that a lease still holds, as its claim returned them.
-create function tusk_fn.held(_token uuid)
-returns table (
-  lane bigint, id uuid, kind text, args bytea, enqueued_at timestamptz, attempt int, crashes int, run_at timestamptz,
-  expires_at timestamptz, claimed_at timestamptz, tenant text, key text, tags text[], settings bytea,
-  workflow uuid, turn boolean, partition text)
-language sql stable as $$
-  select r.lane, r.id, t.kind, t.args, t.enqueued_at, t.attempt + 1, t.crashes, t.run_at, t.expires_at, r.claimed_at,
-    t.tenant, t.key, t.tags, t.settings, t.workflow, t.turn, t.partition
-  from tusk_fn.running r
-  cross join lateral (
-    select t.* from (select * from tusk_fn.rows_of(r.id, r.lo, r.hi) offset 0) t
-    where t.lane = r.lane
-    order by t.xid desc limit 1) t
-  where r.token = _token
-  order by r.lane, t.xid, t.n
-$$;

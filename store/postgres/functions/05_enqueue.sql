@@ -11,13 +11,13 @@ create function tusk_fn.expiry(_now timestamptz, _at timestamptz, _in bigint) re
   select least(_at, case when _in > 0 then _now + _in * interval '1 us' end)
 $$;
 
--- Stores a task according to its run time, in the log or among the waiting tasks. A task in state 2 needs others first.
--- A task that runs in turns and has no turn gets in line. If line is set, it has no turn. Otherwise this is looked up.
+-- Stores a task in the log or, if it is not due, among the waiting tasks. A task in state 2 needs others first. A task
+-- that runs in turns gets in line unless it has a turn: if line is set, it has none, and otherwise this is looked up.
 -- The function reads the clock itself, because the run time may have been computed before its caller waited for a lock.
--- Returns what to ring for: the queue of an available task, the leader's bell for one in line.
+-- Returns the name to ring: the queue of an available task, or the leader's bell for a task in line.
 --
--- Of a task's rows in the log, the one of the latest transaction counts. So a transaction that began before the row of
--- the latest attempt was written must not write another: it leaves the task to the next admission.
+-- If a task has several rows in the log, the one of the latest transaction counts. So a transaction that began before
+-- the row of the latest attempt was written must not write another: it leaves the task to the next admission.
 create function tusk_fn.place(w tusk.waiting) returns text language plpgsql as $$
 declare
   _now timestamptz := clock_timestamp();
@@ -51,15 +51,14 @@ create function tusk_fn.tenant_key(_tenant text, _key text) returns text languag
 $$;
 
 -- Stores one task that has a key.
-create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz)
-returns table (id uuid, result smallint)
+create function tusk_fn.put_keyed(w tusk.waiting, _conflict smallint, _source timestamptz, _now timestamptz,
+  out id uuid, out result smallint)
 language plpgsql as $$
 #variable_conflict use_column
 declare
-  _queue   bigint := w.lane >> 16;
-  _key     text := tusk_fn.tenant_key(w.tenant, w.key);
-  _changed uuid;
-  k        tusk.key;
+  _queue bigint := w.lane >> 16;
+  _key   text := tusk_fn.tenant_key(w.tenant, w.key);
+  k      tusk.key;
 begin
   insert into tusk.key as y (queue, key, holder, source_at, tasks)
   values (_queue, _key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
@@ -69,46 +68,42 @@ begin
     and (_conflict = 2 and _source <= y.source_at) is not true;
   if found then
     perform tusk_fn.place(w);
-    return query select w.id, 1::smallint;
+    id := w.id; result := 1;
     return;
   end if;
   select * into k from tusk.key y where y.queue = _queue and y.key = _key; -- it is locked
-  if _conflict = 2 then
-    if _source <= k.source_at then
-      return query select coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'), 5::smallint;
-      return;
-    end if;
+  if _conflict = 2 and _source <= k.source_at then
+    id := coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'); result := 5;
+    return;
+  elsif _conflict = 2 then
     update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue
       and y.key = _key;
   elsif k.holder is null then
-    return query select coalesce(k.ended, '00000000-0000-0000-0000-000000000000'), 2::smallint;
+    id := coalesce(k.ended, '00000000-0000-0000-0000-000000000000'); result := 2;
     return;
   end if;
   if (case when _conflict in (1, 2) then tusk_fn.replace_unstarted(k.holder, w, _now) end) then
-    _changed := k.holder;
-    return query select k.holder, 3::smallint;
+    id := k.holder; result := 3;
   elsif _conflict <> 2 then
-    return query select k.holder, 2::smallint;
+    id := k.holder; result := 2;
   elsif k.awaiting is null then -- it runs once the running task has ended
-    w.state := 2; w.line := null;
+    id := w.id; result := 4; w.state := 2; w.line := null;
     insert into tusk.waiting select w.*;
     update tusk.key y set awaiting = w.id where y.queue = _queue and y.key = _key;
-    return query select w.id, 4::smallint;
   else
+    id := k.awaiting; result := 4;
     update tusk.waiting y set lane = w.lane, kind = w.kind, args = w.args, tags = w.tags, settings = w.settings,
       run_at = w.run_at, expires_at = w.expires_at
     where y.id = k.awaiting;
-    _changed := k.awaiting;
-    return query select k.awaiting, 4::smallint;
   end if;
-  if _changed is not null then
-    insert into tusk.note (id, changed_at, changed) values (_changed, clock_timestamp(), 'replaced')
+  if result = 3 or id = k.awaiting then
+    insert into tusk.note (id, changed_at, changed) values (id, clock_timestamp(), 'replaced')
     on conflict (id) do update set changed_at = excluded.changed_at, changed = excluded.changed;
   end if;
 end $$;
 
 -- Replaces the values of a task that has not started. Its key is locked, so only a claim, an admission or a grant can
--- have moved it. A task that needs others keeps its row: whoever sets it free looks for it there.
+-- have moved it. A task that needs others keeps its row, because a transaction that sets it free looks for it there.
 create function tusk_fn.replace_unstarted(_id uuid, w tusk.waiting, _now timestamptz) returns boolean
   language plpgsql as $$
 #variable_conflict use_column
@@ -179,8 +174,8 @@ begin
   return false;
 end $$;
 
--- Frees a key whose holder has ended, and passes it to the task that waits for it, if there is one. Returns what place
--- returns. Here, and wherever a function takes a key with its queue, the key is what tenant_key returns.
+-- Frees a key whose holder has ended, and passes it on to the task that waits for it, if any. Returns the name to ring,
+-- as place does. Here, and wherever a function takes a key with its queue, the key is what tenant_key returns.
 create function tusk_fn.free_key(_queue bigint, _key text, _id uuid, _now timestamptz) returns text
   language plpgsql as $$
 #variable_conflict use_column
@@ -218,7 +213,7 @@ begin
   delete from tusk.key y where y.queue = _queue and y.key = _key and y.tasks <= 0;
 end $$;
 
--- Locks the keys of tasks and the tasks that hold them, and gives the free ones to tasks that are due. Returns the
+-- Locks the keys of tasks and the tasks that hold these keys, and gives the free keys to tasks that are due. Returns the
 -- places of those tasks.
 create function tusk_fn.take_new_keys(_tasks tusk_fn.new_task[], _pending boolean[], _now timestamptz) returns int[]
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
@@ -254,7 +249,7 @@ begin
       perform tusk_fn.lock_lane(_lane);
     end loop;
   end if;
-  -- Keys that are held, or that the call names twice, are left alone. New ones are stored in the order of locks.
+  -- Skips keys that are held or that the call names twice. New keys are stored in the order in which keys are locked.
   _mine := array(
     select min(k.ordinality)::int
     from unnest(_tasks) with ordinality k where k.key is not null
@@ -281,8 +276,8 @@ begin
   return coalesce(_mine, '{}');
 end $$;
 
--- Stores tasks of every sort and returns the result of each, in order. Their numbers are drawn first, so that the order
--- of the tasks is their order in the lanes. Tasks marked in _pending need others, as put_needing has determined.
+-- Stores tasks of any kind and returns the result of each. It draws their numbers first, so that the lanes have them in
+-- the order of the call. Tasks marked in _pending need others, as put_needing has found out.
 create function tusk_fn.put(_tasks tusk_fn.new_task[], _pending boolean[] default null)
 returns table (place int, id uuid, result smallint)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$

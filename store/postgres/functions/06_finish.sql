@@ -1,5 +1,5 @@
 -- Ends one attempt other than by a plain completion. The caller has found its lease to be open, and closes it. Returns
--- what to ring for.
+-- the name to ring.
 create function tusk_fn.end_attempt(l tusk.lease, e tusk_fn.odd_end, _ended timestamptz, _now timestamptz) returns text
 language plpgsql as $$
 #variable_conflict use_column
@@ -29,7 +29,7 @@ begin
       insert into tusk.stat (at, stats) select date_trunc('minute', _ended, 'UTC'), convert_to(json_build_array(
         json_build_object('queue', tusk_fn.queue_of(l.lane), 'kind', t.kind, 'cancelled', 1))::text, 'UTF8');
     end if;
-  elsif _to = 7 then -- whoever asked for it knows why
+  elsif _to = 7 then -- the reason of the request takes precedence
     _why := coalesce((select nullif(y.reason, '') from tusk.stop y where y.id = e.id and y.token = l.token), _why);
   end if;
   delete from tusk.attempt y where y.id = e.id and y.error = '';
@@ -68,8 +68,8 @@ begin
 end $$;
 
 -- The common flush: plain completions of a whole lease, in the runs in which it was claimed. At most one task has a
--- key, for which no task waits and which nobody has locked. Everything else is left to finish_lease. So is every flush
--- once tusk.beside has a value.
+-- key, no task waits for that key, and nobody has locked it. Everything else is left to finish_lease, and so is every
+-- flush once tusk.beside has a value.
 -- In the model (docs/design/model.md): FinishPlain, FinishLookAgain.
 create function tusk_fn.finish_plain(_token uuid, _lane bigint, _firsts uuid[], _counts int[], _tasks int, _ago int[],
   _stats bytea, _key tusk_fn.end_key default null)
@@ -116,12 +116,12 @@ begin
   values (_lane, case when _lo = _hi then _lo::text::bigint * 2 + 1 else tusk_fn.node_of(_lo, _hi) end, _lo, _token,
     _worker, _claimed, clock_timestamp(), (_key.id is not null)::int, _stats, _firsts, _counts, _ago);
   if pg_sequence_last_value('tusk.beside') is not null then
-    perform tusk_fn.begin_anew(); -- it has got a value meanwhile
+    perform tusk_fn.begin_anew(); -- it got its first value in the meantime
   end if;
 end $$;
 
--- Like finish_plain, with keys, all of which have an id, and also if finished or open_need may have rows. It reads only
--- tables that have pages, because the size of a relation is the cheapest thing to check.
+-- Like finish_plain, with any number of keys, all of which have an id, and also if finished or open_need may have rows.
+-- It first checks the size of those tables, which is cheaper than reading them.
 create function tusk_fn.finish_lease(_token uuid, _lane bigint, _keyed int, _firsts uuid[], _counts int[], _tasks int,
   _ago int[], _stats bytea, _keys tusk_fn.end_key[])
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -149,8 +149,8 @@ begin
       return;
     end if;
   end if;
-  -- If an open transaction has finished tasks of the lease, the lease cannot be locked in this way.
-  -- A new statement after the lock judges what was finished before it.
+  -- This does not lock a lease of which an open transaction has finished tasks. What was finished before the lock is
+  -- judged in a new statement.
   select y.ctid, y.lo, y.hi, y.worker, y.claimed_at into _at, _lo, _hi, _worker, _claimed
   from tusk.lease y
   where y.token = _token and y.lane = _lane and y.open is null and y.firsts = _firsts and y.counts is not distinct
@@ -182,8 +182,9 @@ end $$;
 -- Ends attempts. Ends other than plain completions are also listed in _odd. Keys with an id become free, and keys
 -- without one belong to the ends in _odd. If an attempt is lost or an open transaction holds it, nothing is written.
 -- Such attempts are returned, so that the caller can repeat the call without them. A key that is held is returned
--- without an id, with its place as the queue. Otherwise, what to ring for is returned as queues: tasks were set free,
--- handed back, or waited for a key. The function fails if it has to wait for longer than its lock_timeout.
+-- without an id, with its place as the queue. If everything was written, the names to ring are returned as queues, for
+-- tasks that were set free, were handed back, or waited for a key. The function fails if it would have to wait for
+-- longer than its lock_timeout.
 create function tusk_fn.finish(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _in_order boolean default false)
 returns table (token uuid, id uuid, held boolean, queue text)
@@ -213,7 +214,7 @@ begin
       return;
     end if;
   end if;
-  -- If an open transaction has finished tasks of a lease, the lease cannot be locked in this way.
+  -- This does not lock leases of which an open transaction has finished tasks.
   _locked := array(select x.ctid from tusk.lease x where x.token = any(f.tokens) for update skip locked);
   select array_agg(x.ctid), array_agg(s.g::int) into _full, _whole
   from unnest(f.tokens, f.lanes, f.offs, f.sizes) with ordinality s(token, lane, off, size, g)
@@ -226,7 +227,7 @@ begin
   if coalesce(cardinality(_whole), 0) < cardinality(f.tokens) then
     _part := array(select s from generate_subscripts(f.tokens, 1) s where s <> all(coalesce(_whole, '{}'))
       order by f.tokens[s], f.lanes[s]);
-    if cardinality(f.tokens) = 1 then -- several leases are all locked already
+    if cardinality(f.tokens) = 1 then -- several leases were locked above
       perform 1 from tusk.lease x where x.token = f.tokens[1] and x.lane = f.lanes[1] for no key update;
     end if;
     _open := tusk_fn.open_parts(f, _part, _locked);
@@ -251,8 +252,8 @@ begin
   end if;
 end $$;
 
--- Writes how attempts ended: one row for the plain completions of each group, and the others one by one. Returns what
--- to ring for.
+-- Writes how attempts ended: one row for the plain completions of each group, and the others one by one. Returns the
+-- names to ring.
 create function tusk_fn.write_ends(f tusk_fn.flush, _odd tusk_fn.odd_end[], _now timestamptz) returns text[]
 language plpgsql as $$
 #variable_conflict use_column
@@ -294,9 +295,9 @@ begin
   return _rings;
 end $$;
 
--- Ends one attempt within a user's transaction, and stores the tasks and needs that it brings, if any, as finish_more
--- does. The transaction may stay open for long, so the lease is only locked for share. Done is false if the attempt is
--- lost. Queue is what to ring for once the transaction has committed.
+-- Ends one attempt within a user's transaction, and stores the tasks and needs that come with the end, if any, as
+-- finish_more does. The transaction may stay open for long, so it only shares the lease. done is false if the attempt
+-- is lost. queue is the name to ring once the transaction has committed.
 -- In the model (docs/design/model.md): TxBeside to TxCommit.
 create function tusk_fn.finish_tx(_token uuid, _lane bigint, e tusk_fn.odd_end, _stats bytea, _key text,
   _plain boolean, _tasks tusk_fn.new_task[] default '{}', _needs tusk_fn.new_need[] default '{}',
@@ -310,8 +311,8 @@ declare
 begin
   done := false;
   perform tusk_fn.need_read_committed();
-  -- Before the lease is locked: a flush that finds no value in tusk.beside does not read tusk.finished. If this sets
-  -- the first value, a flush that is in progress finds it when it looks again at its end.
+  -- This comes before the lock on the lease, because a flush that finds no value in tusk.beside does not read
+  -- tusk.finished. A flush that is in progress checks again at its end, and then finds the first value.
   perform nextval('tusk.beside');
   perform 1 from tusk.lease x where x.token = _token and x.lane = _lane for key share;
   if not found or not tusk_fn.try_finish(_token, e.id) then

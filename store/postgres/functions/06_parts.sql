@@ -1,4 +1,4 @@
--- A flush may end a part of a lease. The rest stays open.
+-- A flush may end only a part of a lease. The rest stays open.
 
 -- The tasks of a group.
 create function tusk_fn.group_of(f tusk_fn.flush, g int) returns uuid[] language sql stable as $$
@@ -6,9 +6,9 @@ create function tusk_fn.group_of(f tusk_fn.flush, g int) returns uuid[] language
     f.counts[f.offs[g] + 1 : f.offs[g] + f.sizes[g]]) i)
 $$;
 
--- For groups that end parts of their leases: the tasks that stay open in each lease after runs of tasks have ended, or
--- null if a task of the runs is not open or if that takes a closer look. It is many times as fast as a search for each
--- of thousands of tasks. It reads only leases that are locked.
+-- For groups that end parts of their leases: which tasks of each lease stay open, or null if a task of the group is not
+-- open or if judge_parts has to find that out. It compares runs, which is many times as fast as a search for each of
+-- thousands of tasks. It reads only leases that are locked.
 create function tusk_fn.open_parts(f tusk_fn.flush, _part int[], _locked tid[]) returns varbit[] language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -53,10 +53,10 @@ begin
   return _all;
 end $$;
 
--- Takes the closer look and returns the tasks of groups that cannot be finished: those that are no longer open in their
--- lease, and those that an open transaction is about to finish. The locks come first. What is open is read after them,
--- in a statement of its own, which sees a transaction that committed before its task was locked. A lease may have
--- thousands of tasks, so it is unpacked once and not in a loop.
+-- Judges the groups that open_parts left, and returns their tasks that cannot be finished: those that are no longer
+-- open in their lease, and those that an open transaction is about to finish. The locks come first. What is open is
+-- read afterwards, in a statement of its own, which sees every transaction that committed before its task was locked. A
+-- lease may have thousands of tasks, so it is unpacked once and not in a loop.
 -- In the model (docs/design/model.md): FinishTry, FinishOpen.
 create function tusk_fn.judge_parts(f tusk_fn.flush, _part int[], _open varbit[], _locked tid[])
 returns table (token uuid, id uuid, held boolean) language plpgsql set enable_nestloop = off set jit = off as $$
@@ -114,9 +114,6 @@ declare
 begin
   select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
   _finished := array(select f.id from tusk.finished f where f.token = _token);
-  if l.open is null and _finished = '{}' then
-    return array(select i.id from tusk_fn.ids_of(l.firsts, l.counts) i order by i.place);
-  end if;
   return array(
     select u.id from tusk_fn.ids_of(l.firsts, l.counts) u
     where (l.open is null or get_bit(l.open, u.place::int - 1) = 1) and u.id <> all(_finished)

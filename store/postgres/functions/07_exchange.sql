@@ -1,7 +1,7 @@
 -- Claims one task for a worker and completes the one that it held, which must be the only task of its lease. This takes
 -- one message and two transactions, and has the effect of claim and finish_plain. The lane is free again before the
--- completion is on disk. For most tasks it runs few statements and even fewer expressions, because each is prepared
--- again in every transaction. It leaves what it cannot do to claim and finish_lease.
+-- completion is on disk. For most tasks it runs few statements and fewer expressions, because each is prepared again in
+-- every transaction. Rare cases are left to claim and finish_lease.
 --
 -- _likely is the lane that probably has the task, the first of the queue, or 0 if it is not known. Nothing is completed
 -- if _held is null. The procedure does not wait for a lane that a user's transaction holds. If there is no task to
@@ -75,13 +75,13 @@ begin
   else
     select c.lane, c.ids[1], c.kinds[1], coalesce(c.args[1], (array_agg(c.args[1]) over ())[2]), c.enqueued_at[1],
       coalesce(c.attempts[1], 1), coalesce(c.crashes[1], 0), c.run_at[1], c.expires_at[1], c.claimed_at, c.tenants[1],
-      c.keys[1], case when json_typeof(c.tags[1]::json -> 0) = 'array' -- that is damage, which the reader is to see
+      c.keys[1], case when json_typeof(c.tags[1]::json -> 0) = 'array' -- damaged, which the reader reports
         then array[array(select json_array_elements_text(c.tags[1]::json))]
         else array(select json_array_elements_text(c.tags[1]::json)) end, c.settings[1], c.workflows[1], c.turns[1],
       c.partitions[1]
     into lane, id, kind, args, enqueued_at, attempt, crashes, run_at, expires_at, claimed_at, tenant, key, tags,
       settings, workflow, turn, partition
-    from tusk_fn.claim(_worker, _token, _queues, 1, false, _lock, false, false, 
+    from tusk_fn.claim(_worker, _token, _queues, 1, _lock, false, false,
       case when _likely <> 0 and tusk_fn.try_lane(_likely) then _likely else 0 end) c;
   end if;
   if _held is null then
@@ -91,7 +91,7 @@ begin
   _beside := pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null
     and set_config('enable_seqscan', 'off', true) is not null and set_config('lock_timeout', '1s', true) is not null
     and pg_catalog.pg_sequence_last_value('tusk.beside') is not null;
-  if _beside then -- a lease that an open transaction has finished its task of cannot be locked so
+  if _beside then -- skips a lease of which an open transaction has finished the task
     delete from tusk.lease y
     where y.ctid = (
       select x.ctid from tusk.lease x

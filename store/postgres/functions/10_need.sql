@@ -21,10 +21,10 @@ begin
   end if;
 end $$;
 
--- Judges needs before their child is stored. The need for a parent of the same call is open without a look, since
--- nobody else can see the parent yet. If that parent has a key, it may not be stored at all, so the need is in doubt.
--- The transaction draws its xid before it looks, so that a parent that it takes for unfinished is not pruned before the
--- transaction has ended. Policies have the numbers of package store. A task that does not exist counts as deleted.
+-- Judges needs before their child is stored. A need for a parent of the same call is open, since nobody else can see
+-- the parent yet. If that parent has a key, it may not be stored at all, so the need is in doubt. The transaction draws
+-- its xid before it looks, so that a parent that it takes for unfinished is not pruned before the transaction has
+-- ended. Policies have the numbers of package store. A task that does not exist counts as deleted.
 create function tusk_fn.judge_needs(_needs tusk_fn.new_need[], _ids uuid[], _keys text[])
 returns table (k int, open boolean, doubt boolean) language plpgsql as $$
 begin
@@ -83,9 +83,9 @@ begin
   on conflict do nothing;
 end $$;
 
--- Tells the children of tasks that their parents have ended: those of all _ids, except those among _odd_ids that go on.
--- It waits for no child: callers that can wait have locked the children before. Returns what to ring for, as set_free
--- does.
+-- Tells the children of tasks that their parents have ended. All of _ids have ended, except those of _odd_ids that run
+-- again. The function waits for no child: callers that can wait have locked the children before. Returns the names to
+-- ring.
 create function tusk_fn.tell_ended(_ids uuid[], _odd_ids uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -108,10 +108,10 @@ begin
   end if;
 end $$;
 
--- Puts the remaining needs for tasks that have ended in doubt. A need remains if somebody holds the child, if the child
--- was stored meanwhile, or if the child must be cancelled because the task failed or is gone. The function waits for a
--- doubt that exists, because a transaction that is about to delete it may have seen the task before it was claimed.
--- Doubts are locked by child and parent.
+-- Records doubts about the needs that remain for tasks that have ended. A need remains if somebody holds the child, if
+-- the child was stored in the meantime, or if the child must be cancelled because the task failed or is gone. The
+-- function waits for a doubt that exists, because a transaction that is about to delete it may have seen the task
+-- before it was claimed. Doubts are locked by child and parent.
 create function tusk_fn.doubt_children(_ids uuid[], _states smallint[]) returns void language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -130,7 +130,7 @@ end $$;
 
 -- Meets needs, and sets the children free that have no other open need, except those that somebody else holds. If the
 -- last two parents end at the same time, each transaction locks the child before it looks for other needs. Children
--- that are stored meanwhile are in doubt. Returns what to ring for.
+-- that are stored in the meantime are in doubt. Returns the names to ring.
 create function tusk_fn.set_free(_completed uuid[], _failed uuid[]) returns setof text language plpgsql
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
 as $$
@@ -150,7 +150,7 @@ begin
     select x.at from unnest(_completed || _failed) with ordinality u(id, place)
     cross join lateral (
       select x.ctid as at, x.child, x.policy from tusk.open_need x where x.parent = u.id offset 0) x
-    where (x.child in (select c.id from unnest(_children) c(id))) is true -- which is hashed, however many there are
+    where (x.child in (select c.id from unnest(_children) c(id))) is true -- hashed, however many there are
       and (u.place <= cardinality(_completed) or x.policy = 1)));
   _now := clock_timestamp();
   for w in
@@ -255,9 +255,9 @@ begin
   end if;
 end $$;
 
--- Ends attempts as finish does, and stores the tasks and needs that their outcomes bring. If a task that would run
--- again and brings others has to be cancelled instead, nothing is written and it is returned without a token. If no
--- other attempt ends in the call, it is cancelled and what it brings is dropped.
+-- Ends attempts as finish does, and stores the tasks and needs that come with their outcomes. A task that would run
+-- again may have to be cancelled instead. Then nothing is written, and the task is returned without a token. If no
+-- other attempt ends in the call, the task is cancelled and its new tasks and needs are dropped.
 create function tusk_fn.finish_more(f tusk_fn.flush, _odd tusk_fn.odd_end[], _keys tusk_fn.end_key[],
   _tasks tusk_fn.new_task[], _needs tusk_fn.new_need[], _more tusk_fn.extras)
 returns table (token uuid, id uuid, held boolean, queue text) language plpgsql
@@ -308,8 +308,8 @@ exception when sqlstate 'TK008' then
   return query select l.token, l.id, l.held, null::text from unnest(_lost_tokens, _lost_ids, _held) l(token, id, held);
 end $$;
 
--- Returns those of the tasks that would run again that will be cancelled instead, because somebody asked for it or
--- because another task waits for their key. It locks the keys.
+-- Of tasks that would run again, returns those that will be cancelled instead, because that was requested or because
+-- another task waits for their key. It locks the keys.
 create function tusk_fn.called_off(_going tusk_fn.goer[]) returns uuid[] language plpgsql as $$
 begin
   if cardinality(_going) = 0 then
@@ -335,7 +335,8 @@ create function tusk_fn.yield(_ids uuid[], _keep uuid[]) returns void language s
   where cardinality(x.ids) > 0
 $$;
 
--- Makes tasks that have just become pending wait for what they need. Returns what to ring for, as some need nothing.
+-- Makes tasks that have just become pending wait for what they need. Returns the names to ring, because some of them
+-- need nothing.
 create function tusk_fn.await_needs(_more tusk_fn.extras, _tasks tusk_fn.new_task[]) returns setof text
 language plpgsql as $$
 declare

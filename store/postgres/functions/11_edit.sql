@@ -1,8 +1,9 @@
--- Locks for changes that store/rules decides. The statements that read tasks for the rules and that apply the changes
--- are in sql/edit.sql.
+-- Locks for changes that store/rules decides. The statements that read tasks for the rules and apply the changes are in
+-- sql/edit.sql.
+
 -- Locks tasks at their places, and everything else that a change of them may touch, in the order of 03_lock.sql. Nobody
--- else can change them until the transaction ends. A task that moved on before it was locked is locked at its new
--- place, without waiting. _to is the lane of a move.
+-- else can change them until the transaction ends. A task that moved before it was locked is locked at its new place,
+-- without waiting. _to is the lane of a move.
 create function tusk_fn.lock_tasks(_ids uuid[], _op smallint, _to bigint) returns void
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare

@@ -5,9 +5,3 @@ from tusk_fn.task t
 where tusk_fn.unclaimed(t.lane, t.xid, t.n)
   or exists (select from tusk_fn.running r where r.id = t.id and r.lane = t.lane and t.xid between r.lo and r.hi)
 order by t.id, t.xid desc, t.n desc;
-
--- Whether the tables were made on this server.
-create function tusk_fn.is_home() returns boolean language plpgsql stable set jit = off as $$
-begin
-  return exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier);
-end $$;

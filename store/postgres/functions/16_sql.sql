@@ -8,7 +8,7 @@ declare
   _id    uuid;
   _turns boolean; -- the queue has other limits than per_worker
 begin
-  if not tusk_fn.is_home() then
+  if not exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier) then
     raise exception 'tusk.enqueue: database was restored from another server'
       using errcode = '55000', hint = 'stop all workers and run tusk db rebase';
   end if;
@@ -32,69 +32,51 @@ create function tusk_fn.check_task(_kind text, _args json, _queue text, _priorit
   _tenant text, _tags text[])
 returns void language plpgsql as $$
 declare
+  _name    constant text := '^(?!.*\.\.)[a-z0-9][a-z0-9_.:-]{0,63}$';
+  _no_name constant text := ' is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, '
+    'without ..';
   -- Control characters and characters that change the direction of text, which cannot be shown.
-  _odd   constant text := '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]';
-  _field text;
-  _text  text;
+  _odd     constant text := '[\u0001-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]';
+  _problem text;
+  _rest    text;
 begin
-  foreach _field in array array['kind', 'queue', 'tenant'] loop
-    _text := case _field when 'kind' then _kind when 'queue' then _queue else coalesce(nullif(_tenant, ''), 'none') end;
-    if _text is null or _text !~ '^[a-z0-9][a-z0-9_.:-]{0,63}$' or _text like '%..%' then
-      perform tusk_fn.refuse(_field,
-        format('%s is not a name: want 1 to 64 of a-z 0-9 _ . : - that begin with a letter or digit, without ..',
-        coalesce(quote_literal(left(_text, 64)), 'null')));
-    end if;
-  end loop;
-  if _priority between -32768 and 32767 is not true then
-    perform tusk_fn.refuse('priority', format('is %s, want -32768 to 32767', coalesce(_priority::text, 'null')));
-  elsif octet_length(_key) > 255 then
-    perform tusk_fn.refuse('key', format('has %s bytes, at most 255 are allowed', octet_length(_key)));
-  elsif _key like 'unique:%' or _key like 'schedule:%' then
-    perform tusk_fn.refuse('key',
-      format('%s begins with unique: or schedule:, which are kept for unique tasks and schedules',
-      quote_literal(left(_key, 64))));
-  elsif _run_at not between '1971-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days' then
-    perform tusk_fn.refuse('run_at', format('is %s, want a time from 1971 on, at most 3650 days ahead', _run_at));
-  elsif _key ~ _odd then
-    perform tusk_fn.refuse('key', 'has a control character');
+  _problem := coalesce(case
+    when _kind ~ _name is not true then 'kind ' || quote_nullable(left(_kind, 64)) || _no_name
+    when _queue ~ _name is not true then 'queue ' || quote_nullable(left(_queue, 64)) || _no_name
+    when nullif(_tenant, '') !~ _name then 'tenant ' || quote_literal(left(_tenant, 64)) || _no_name
+    when _priority between -32768 and 32767 is not true
+      then format('priority is %s, want -32768 to 32767', coalesce(_priority::text, 'null'))
+    when _run_at not between '1971-01-01 00:00:00+00' and clock_timestamp() + interval '3650 days'
+      then format('run_at is %s, want a time from 1971 on, at most 3650 days ahead', _run_at)
+    when octet_length(_key) > 255 then format('key has %s bytes, at most 255 are allowed', octet_length(_key))
+    when _key like 'unique:%' or _key like 'schedule:%'
+      then format('key %s begins with unique: or schedule:, which are kept for unique tasks and schedules',
+        quote_literal(left(_key, 64)))
+    when _key ~ _odd then 'key has a control character'
+    when array_ndims(_tags) > 1 then format('tags has %s dimensions, want a plain array', array_ndims(_tags))
+    when cardinality(_tags) > 16 then format('tags has %s tags, at most 16 are allowed', cardinality(_tags))
+    when array_to_string(_tags, '') ~ _odd then 'tags has a control character'
+    when _args is null then 'args is null, want a JSON value'
+    when octet_length(_args::text) > 262144
+      then format('args has %s bytes, at most 262144 are allowed: store large data elsewhere and pass a reference',
+        octet_length(_args::text)) end, (
+    select format('tags has %s: a tag has 1 to 64 bytes', quote_nullable(left(t, 64))) from unnest(_tags) t
+    where octet_length(t) between 1 and 64 is not true limit 1));
+  if _problem is null then
+    _rest := translate(regexp_replace(regexp_replace(_args::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'),
+      '{}', '[]');
+    for i in 1 .. 64 loop
+      exit when _rest = '';
+      _rest := replace(_rest, '[]', '');
+    end loop;
+    _problem := case when _rest <> '' then 'args is nested deeper than 64 levels' end;
+    perform _args::jsonb; -- refuses NUL and lone surrogates
   end if;
-  if array_ndims(_tags) > 1 then
-    perform tusk_fn.refuse('tags', format('has %s dimensions, want a plain array', array_ndims(_tags)));
-  elsif cardinality(_tags) > 16 then
-    perform tusk_fn.refuse('tags', format('has %s tags, at most 16 are allowed', cardinality(_tags)));
+  if _problem is not null then
+    raise exception 'tusk.enqueue: %', _problem using errcode = '22023';
   end if;
-  foreach _text in array coalesce(_tags, '{}') loop
-    if octet_length(_text) between 1 and 64 is not true then
-      perform tusk_fn.refuse('tags', format('has %s: a tag has 1 to 64 bytes',
-        coalesce(quote_literal(left(_text, 64)), 'null')));
-    elsif _text ~ _odd then
-      perform tusk_fn.refuse('tags', 'has a control character');
-    end if;
-  end loop;
-  if _args is null then
-    perform tusk_fn.refuse('args', 'is null, want a JSON value');
-  elsif octet_length(_args::text) > 262144 then
-    perform tusk_fn.refuse('args',
-      format('has %s bytes, at most 262144 are allowed: store large data elsewhere and pass a reference',
-      octet_length(_args::text)));
-  end if;
-  _text := translate(regexp_replace(regexp_replace(_args::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g'),
-    '{}', '[]');
-  for i in 1 .. 64 loop
-    exit when _text = '';
-    _text := replace(_text, '[]', '');
-  end loop;
-  if _text <> '' then
-    perform tusk_fn.refuse('args', 'is nested deeper than 64 levels');
-  end if;
-  perform _args::jsonb; -- which refuses NUL and lone surrogates
 exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
-  perform tusk_fn.refuse('args', format('cannot be stored: %s', sqlerrm));
-end $$;
-
-create function tusk_fn.refuse(_field text, _problem text) returns void language plpgsql as $$
-begin
-  raise exception 'tusk.enqueue: % %', _field, _problem using errcode = '22023';
+  raise exception 'tusk.enqueue: args cannot be stored: %', sqlerrm using errcode = '22023';
 end $$;
 
 -- A UUID of version 7.

@@ -59,9 +59,8 @@ end $$;
 -- to roles that may write to it.
 create function tusk_fn.grant_rights() returns void language plpgsql set jit = off as $$
 declare
-  _to   text;
-  _all  boolean;
-  _name text;
+  _to  text;
+  _all boolean;
 begin
   for _to, _all in
     select case a.grantee when 0 then 'public' else a.grantee::regrole::text end, bool_or(a.privilege_type = 'INSERT')
@@ -77,14 +76,11 @@ begin
       execute format('grant execute on all routines in schema tusk_fn to %s', _to);
       execute format('grant execute on function tusk.enqueue to %s', _to);
       execute format('revoke execute on function tusk_fn.publish, tusk_fn.grant_rights from %s', _to);
-      continue;
+    else
+      execute format('grant execute on function %s to %s', (
+        select string_agg(p.oid::regprocedure::text, ', ') from pg_proc p
+        where p.pronamespace = 'tusk_fn'::regnamespace and (p.provolatile in ('i', 's') or p.proname = 'seen')), _to);
     end if;
-    for _name in
-      select p.oid::regprocedure::text from pg_proc p
-      where p.pronamespace = 'tusk_fn'::regnamespace and (p.provolatile in ('i', 's') or p.proname = 'seen')
-    loop
-      execute format('grant execute on function %s to %s', _name, _to);
-    end loop;
   end loop;
 end $$;
 

@@ -10,15 +10,15 @@ begin
   foreach _name in array array['add_segment', 'beat', 'begin_anew', 'claim',
     'close', 'doubt_children', 'drop_segment', 'few', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_tx', 'forget_tasks', 'grant_rights',
-    'hold_lead', 'is_home', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over', 'prune',
+    'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over',
     'publish', 'put', 'put_needing', 'release_dead', 'release_flushes', 'settle', 'states_of',
-    'write_free_notes', 'write_notes']
+    'write_notes']
   loop
     execute format('alter function tusk_fn.%I set search_path = pg_catalog, pg_temp', _name);
   end loop;
   foreach _name in array array['block_of', 'ids_between', 'id_after', 'short_tags', 'lane_of', 'tenant_key',
     'last_n', 'places_of', 'unclaimed', 'rows_of', 'flushes_of', 'end_of',
-    'flush_of', 'spot_of', 'held', 'may_go', 'state_of', 'find', 'try_lane']
+    'flush_of', 'spot_of', 'may_go', 'state_of', 'find', 'try_lane']
   loop
     execute regexp_replace(pg_get_functiondef(format('tusk_fn.%I', _name)::regproc),
       'AS \$function\$(.*)\$function\$', 'begin atomic \1; end');

@@ -7,17 +7,17 @@ where a.datid is not null and a.usesysid is not null and a.pid <> pg_backend_pid
   and coalesce(a.wait_event_type, '') not in ('Activity', 'Client', 'Lock', 'Timeout')
 
 -- name: flushes_due
--- The snapshot of ends that nobody can have missed, or null if no flush can be older than $1 microseconds.
+-- The snapshot that over() returns, or null if no flush is older than $1 microseconds.
 select (case when (
     select x.finished_at <= now() - $1::float8 * interval '1 us' from tusk.outcome x order by x.xid limit 1)
   then tusk_fn.over() end)::text
 
 -- name: due_flushes
 -- The next $7 flushes after xid $1, and all others of the last xid, in the order of their xids, which is nearly the
--- order in which they ended. Flushes without firsts are not due. A flush is due only if all tasks that need its tasks
--- have been told of their end. The last column says that a flush is younger than $2 microseconds. A flush that ended in
--- the future, before the clock was set back, is not. $3 is the retention of completed tasks, and $5 has those of queues
--- $4. $6 is the snapshot of ends that nobody can have missed.
+-- order in which they ended. A flush without firsts is not due, for instance because a task that needs one of its tasks
+-- has not been told of the end. The last column says that a flush is younger than $2 microseconds. This is false for a
+-- flush that ended in the future, before the clock was set back. $3 is the retention of completed tasks, and $5 has
+-- those of queues $4. $6 is the snapshot that over() returned.
 select x.xid::text::bigint, x.lane, x.token, x.worker, x.claimed_at, x.finished_at, x.lo::text::bigint,
   case when x.finished_at <= now() - nullif(case when q.queue is null then $3::bigint else q.completed end, 0)::float8
       * interval '1 us' and tusk_fn.may_go(x.xid, $6::text::pg_snapshot)
@@ -71,7 +71,7 @@ cross join lateral (
 where p.rest >= r.count
 
 -- name: release_flushes
-select place, held from tusk_fn.release_flushes($1, $2, $3, $4, $5)
+select place, held from tusk_fn.release_flushes($1, $2, $3, $4, $5, $6)
 
 -- name: release_dead
 select tusk_fn.release_dead($1, $2)
@@ -84,8 +84,8 @@ select u.id from pg_catalog.unnest($1::uuid[]) u(id) where exists (select from t
 -- Restores finished tasks from an archive, except tasks $5, as they were, except that they end now. Args $2, settings
 -- $3 and outputs $4 are in the order of the tasks' places.
 --
--- No transaction has ended these tasks. Their xid is computed from the time and is above every real one, so that
--- readers of ends are not told of them.
+-- The xid of these tasks is computed from the time and is above every real one, so that they are not listed as tasks
+-- that ended just now.
 with here as materialized (
   select now() as now,
     (4611686018427387904 + (extract(epoch from now()) * 1000000::numeric)::bigint)::text::xid8 as xid),

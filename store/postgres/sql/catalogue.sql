@@ -1,6 +1,6 @@
 -- name: catalogue
--- Adds the next stretch of the log, about $2 rows, to the catalogue once about $1 new rows are there. It ends before
--- the oldest transaction that is still open. Returns whether there is more to do.
+-- Adds the next part of the log, about $2 rows, to the catalogue once the log has about $1 new rows. The part ends
+-- before the oldest transaction that is still open. Returns whether there is more to do.
 with here as materialized (
   select m.upto::text::numeric as lo, pg_snapshot_xmin(s)::text::numeric as ending,
     pg_snapshot_xmax(s)::text::numeric as top, m.added::numeric as known, a.added,

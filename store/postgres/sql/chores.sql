@@ -1,6 +1,6 @@
 -- name: chores
--- The work of a leader of term $1 in ledger {i}, and those of the kinds $3 that have records. The ledger sends letters
--- by lane $2, which is null if there is only one ledger. The statements of several ledgers are combined.
+-- What a leader of term $1 has to do in ledger {i}, and which of the kinds $3 have records. Letters to other ledgers
+-- wait in lane $2, which is null if there are no others. The statements of several ledgers are combined.
 select {i} as i,
   exists ({leads}),
   (select (extract(epoch from greatest(w.run_at - clock_timestamp(), interval '0')) * 1000000::numeric)::bigint

@@ -81,9 +81,8 @@ from gone g cross join lateral pg_catalog.unnest(g.packed) with ordinality u(arg
 
 -- name: put_tasks
 -- Moves locked tasks from their old places to new ones, in order. The places follow from the old and the new states. $2
--- are the lanes of available tasks. A task whose new state is 0 is deleted. If a task has several rows in the log, the
--- one of the latest transaction counts. So if this transaction began before the row of the latest attempt was written,
--- the task is left to the next admission. Returns the tasks that were left.
+-- are the lanes of available tasks. A task whose new state is 0 is deleted. Tasks that place() would leave to the next
+-- admission are left here as well, and returned.
 with c as materialized (
   select * from json_to_recordset($1::json) as c(id uuid, was smallint, place int, state smallint, lane bigint,
     run_at timestamptz, attempt int, crashes int, reason text, finished_at timestamptz, line timestamptz)),

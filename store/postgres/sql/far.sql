@@ -1,5 +1,5 @@
--- A queue may have many ledgers. Then a task may need a task in another ledger. Here that task is known only by its row
--- in far, which has the state that its own ledger has reported.
+-- A queue may have many ledgers, and a task may need a task in another one. That task is known here only by its row in
+-- far, which has the state that its own ledger has reported.
 
 -- name: hear
 -- Stores what other ledgers have reported: tasks $1 are in states $2.

@@ -4,12 +4,12 @@
 {notes}
 {into_notes}
 
--- name: write_free_notes
-select tusk_fn.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
+-- name: write_notes
+select tusk_fn.write_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 
 -- name: write_last_notes
 -- The notes of a worker that signs off. Nothing is written for a worker that has gone or a beat that comes late.
-select tusk_fn.write_free_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
+select tusk_fn.write_notes($1::uuid[], $2::uuid[], $3::text[], $4::bytea[], $5::text[])
 from tusk.worker w
 where w.id = $6 and not w.dead and ($7::bigint = 0 or w.seq < $7)
 
@@ -33,9 +33,9 @@ select pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_conf
   pg_catalog.set_config('lock_timeout', '300ms', true)
 
 -- name: finish_failed
--- The common end that is no completion: the only task $3 of lease $1 is tried again $4 microseconds later. It has no
--- key, nothing was ever put beside leases, and it is not to be stopped. Otherwise, nothing is written and no row
--- returned, and the function finish ends it.
+-- The most common end after completions: the only task $3 of lease $1 is tried again $4 microseconds later. It has no
+-- key, nobody has asked it to stop, and tusk.beside has no value. Otherwise, this writes and returns nothing, and the
+-- function finish ends the task.
 with mine as materialized (
   delete from tusk.lease y
   where y.token = $1::uuid and y.lane = $2::bigint and y.open is null and y.firsts[1] = $3::uuid
@@ -77,7 +77,7 @@ from own o
 returning true
 
 -- name: still_failed
--- Starts over if the lease was locked behind somebody who put something beside it, or told it to stop.
+-- Starts over if, before the lease was locked, another transaction ended the task beside it or asked it to stop.
 select tusk_fn.begin_anew()
 where pg_catalog.pg_current_xact_id_if_assigned() is not null -- else nothing was written
   and (pg_catalog.pg_sequence_last_value('tusk.beside') is not null
@@ -113,7 +113,7 @@ noted as (
 select token, id, held, queue from f
 
 -- name: finish_tx
--- Whether the end was accepted, and what to ring for.
+-- Whether the end was accepted, and the name to ring.
 select done, coalesce(queue, '') from tusk_fn.finish_tx(?, ?, {odd_end}, ?, ?, ?)
 
 -- name: finish_more

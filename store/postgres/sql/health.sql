@@ -1,6 +1,6 @@
 -- name: health
--- Figures that the server and Tusk maintain anyway. $1 is the schema. An open or prepared transaction anywhere on the
--- server delays the cleanup of dead rows.
+-- Reads only figures that the server and Tusk maintain in any case. $1 is the schema. An open or prepared transaction
+-- anywhere on the server delays the cleanup of dead rows.
 with open as (
   select a.xact_start as since,
     pg_catalog.format('pid %s, user %s, %s, %s', a.pid, a.usename,
@@ -15,7 +15,8 @@ with open as (
   order by since
   limit 1),
 tables as (
-  select coalesce(sum(t.n_dead_tup) filter (where t.relname !~ '^line_[12]$'), 0)::bigint as dead, coalesce(sum(t.n_live_tup), 0)::bigint as live,
+  select coalesce(sum(t.n_dead_tup) filter (where t.relname !~ '^line_[12]$'), 0)::bigint as dead,
+    coalesce(sum(t.n_live_tup), 0)::bigint as live,
     coalesce(sum(pg_catalog.pg_total_relation_size(t.relid)), 0)::bigint as bytes,
     greatest(coalesce(sum(t.n_live_tup) filter (where t.relname = 'lane_position'), 0)
       - coalesce(sum(t.n_live_tup) filter (where t.relname = 'lane_tally'), 0), 0)::bigint as behind

@@ -2,9 +2,9 @@
 select pg_snapshot_xmin(pg_current_snapshot())::text
 
 -- name: ended
--- The ends in transactions from $1 on: about $2 rows, all below the oldest transaction that is still open, where
--- nothing is added any more. The first column is where the next call continues. A row without an id says that nothing
--- ended. Completions come from outcomes, ends of other attempts from attempts, and the rest from dead tasks.
+-- The ends in transactions from $1 on: about $2 rows, all below the oldest transaction that is still open, where no
+-- more rows can appear. The first column is where the next call continues. A row without an id says that nothing ended.
+-- Completions come from outcomes, ends of other attempts from attempts, and the rest from dead tasks.
 with edge as materialized (select pg_snapshot_xmin(pg_current_snapshot()) as upto, $1::text::xid8 as since),
 last as materialized (
   select y.xid, y.n from (

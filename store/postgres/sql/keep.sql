@@ -1,6 +1,6 @@
 -- name: lead
--- $1 the candidate, $2 the length of the term. Usually another candidate leads, which this statement finds out cheaply.
--- If it returns no row, that is not certain.
+-- $1 the candidate, $2 the length of the term. Usually another candidate leads, and this statement returns a row. If it
+-- returns none, the next statements find out who leads.
 select 0::bigint as term, clock_timestamp() as now from tusk.leader l
 where $2::bigint > 0 and l.id <> $1::uuid and l.expires_at > clock_timestamp()
   and l.renewed_at <= clock_timestamp() + interval '1 second'
@@ -88,7 +88,7 @@ where pg_catalog.set_config('synchronous_commit', 'off', true) is not null
 {next_doubts}
 
 -- name: settle
--- Settles doubts $1 and returns what to ring for.
+-- Settles doubts $1 and returns the names to ring.
 select tusk_fn.settle($1)
 
 -- name: forget_doubts
@@ -176,11 +176,23 @@ from (
       where d.dead and greatest(d.beat_at, d.left_at, d.suspected_at) > clock_timestamp() - interval '1 minute'))
   group by l.token, l.worker
   order by 3, min(l.claimed_at)) l
-cross join lateral tusk_fn.held(l.token) h
+cross join lateral (select x.* from tusk_fn.held x where x.token = l.token order by x.lane, x.xid, x.n) h
 limit $1
 
--- name: prune
-select deleted, hand from tusk_fn.prune($1, $2, $3, $4, $5, $6, $7)
+-- name: spent_flushes
+-- The next $7 flushes from xid $1 on, and all others of the last xid, in the order of their xids. The number of tasks
+-- is null if they are not due, for instance because an open transaction may have seen them unfinished. The last column,
+-- and $2 to $6, are as in due_flushes.
+select x.xid::text::bigint, x.lane, x.token, x.finished_at,
+  case when x.finished_at <= now() - nullif(case when q.queue is null then $3::bigint else q.completed end, 0)::float8
+      * interval '1 us' and tusk_fn.may_go(x.xid, $6::text::pg_snapshot)
+    then coalesce((select sum(c) from pg_catalog.unnest(x.counts) c), pg_catalog.cardinality(x.firsts)) end,
+  x.finished_at > now() - $2::float8 * interval '1 us' and x.finished_at <= now()
+from (
+  select o.* from tusk.outcome o where o.xid >= $1::bigint::text::xid8 order by o.xid
+  fetch first ($7::bigint) rows with ties) x
+left join unnest($4::bigint[], $5::bigint[]) q(queue, completed) on q.queue = x.lane >> 16
+order by x.xid
 
 -- name: spent_dead
 -- Due dead tasks among the $8 that ended after $7, oldest first, and the transactions in which they ended.
@@ -205,7 +217,7 @@ where x.minutes = m.minutes
   and x.at <= now() - $1::float8 * interval '1 us' - (m.minutes + 1)::float8 * interval '1 minute'
 
 -- name: prune_late
--- Deletes old statistics of flushes that nobody has summed up.
+-- Deletes old statistics of flushes that were never summed up.
 update tusk.outcome x set stats = null
 where x.ctid = any(case when (
     select y.finished_at <= now() - $1::float8 * interval '1 us' - interval '1 minute' from tusk.outcome y

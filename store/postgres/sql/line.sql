@@ -35,7 +35,7 @@ do $$ begin
   end if;
 end $$
 
--- name: wait_briefly
+-- name: wait_for_line
 select pg_catalog.set_config('lock_timeout', '50ms', true)
 
 -- name: move_line

@@ -7,9 +7,9 @@ select pg_current_wal_insert_lsn() - '0/0'::pg_lsn
 select pg_stat_force_next_flush()
 
 -- name: dead_rows
--- All dead rows that were ever made. n_dead_tup does not serve, because an autovacuum resets it and it is an estimate
--- afterwards. Rows that were updated within their page do not count, because they disappear without a vacuum, and of
--- the tables of lines only those count that are there now, because truncation removes them.
+-- The number of dead rows that were ever made. n_dead_tup cannot be used, because an autovacuum resets it, and it is an
+-- estimate afterwards. Rows that were updated within their page do not count, because they disappear without a vacuum.
+-- Of the tables of lines, only the present dead rows count, because truncation removes them.
 select coalesce(sum(case when relname like 'line\_%' then n_dead_tup else n_tup_del + n_tup_upd - n_tup_hot_upd end),
   0)::bigint
 from pg_stat_user_tables

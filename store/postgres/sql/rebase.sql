@@ -4,7 +4,7 @@
 -- asking transaction counts as the future for its own snapshot. The second
 -- column is whether this role may read the sequence beside. Some versions of PostgreSQL tell a role without this right
 -- that the sequence has no value.
-select tusk_fn.is_home()
+select exists (select from tusk.server s, pg_control_system() c where s.system_identifier = c.system_identifier)
   and not exists (
     select from tusk.lane_position p
     where pg_snapshot_xmax(p.done) > pg_snapshot_xmax(pg_current_snapshot())

@@ -14,8 +14,8 @@ select (select count(*) from base), (select s.id from base s order by s.id limit
   array(select h.id from hit h order by h.id desc)
 
 -- name: look_rows
--- If an order names all columns of one index, only that index can provide it, and the planner does not read row after
--- row in search of rare ones.
+-- The order names all columns of one index. Only that index can provide it, so the planner does not read a whole table
+-- in search of rare rows.
 select s.id, {state}, s.lane, s.kind, s.tenant, s.key, s.tags, s.failure, s.enqueued_at
 from tusk.{table} s{base}
 order by {order}
@@ -110,9 +110,9 @@ cross join lateral (
      limit 1) s
 
 -- name: look_log
--- Like look, for the log: its end, which is not in the catalogue yet, and the newest entries of the catalogue. All
--- tasks that are newer than the first entry that was left out are found. Entries that reach above the cursor are all
--- included. A task may come twice: duplicates are kept, so that a list that was cut off is as long as its limit.
+-- Like look, for the log: its end, which is not in the catalogue yet, and the newest entries of the catalogue. It finds
+-- all tasks that are newer than the first entry that was left out, and includes all entries that reach above the
+-- cursor. A task may come twice: duplicates are kept, so that a list that was cut off is as long as its limit.
 with place as materialized (
   select l.id as lane, p.*
   from (select distinct l.id from tusk.lane l{lanes}) l

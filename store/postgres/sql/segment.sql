@@ -1,3 +1,25 @@
+-- name: next_segment
+-- For how many transactions the next segment should be made, if the bounded ones are nearly full: about as many as begin
+-- in $1 hours.
+select x.width
+from (
+  select s.hi, h.here, least(greatest((h.here - s.made_xid::text::bigint)::numeric
+      / greatest(extract(epoch from clock_timestamp() - s.made_at), 60::numeric) * 3600::numeric * $1::numeric,
+    100000::numeric), 200000000::numeric)::bigint as width
+  from (select y.* from tusk.segment y where y.hi is not null order by y.hi desc limit 1) s
+  cross join (select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as here) h) x
+where x.here + x.width / 2::bigint >= x.hi::text::bigint
+
+-- name: log_users
+-- The transactions that use the log: those of $1 that still do or, if $1 is null, all.
+select l.virtualtransaction from pg_locks l
+where l.relation = 'tusk.log'::regclass::oid
+  and l.database = (select d.oid from pg_database d where d.datname = current_database())
+  and ($1::text[] is null or l.virtualtransaction = any($1))
+
+-- name: lock_within
+select pg_catalog.set_config('lock_timeout', $1::text, true)
+
 -- name: add_segment
 select coalesce(tusk_fn.add_segment($1, $2), '')
 
@@ -10,9 +32,8 @@ where not exists (
 limit 1
 
 -- name: old_segments
--- The tables of the log to which nobody writes any more, oldest first: the parent and the name of each, the transaction
--- up to which it has rows, its queues (null means all except the others), the others, and whether it is an empty
--- parent.
+-- The tables of the log that get no more rows, oldest first: the parent and the name of each, the transaction up to
+-- which it has rows, its queues (null means all except the others), the others, and whether it is an empty parent.
 select coalesce(p.segment, 'log'), coalesce(p.name, s.name), s.hi::text, p.queues,
   case when p.name is not null and p.queues is null
     then array(select pg_catalog.unnest(x.queues) from tusk.segment_part x where x.segment = s.name)
@@ -47,6 +68,28 @@ select not exists (
 
 -- name: drop_segment
 select tusk_fn.drop_segment($1, $2, $3)
+
+-- name: forget_segment
+-- Deletes the row of table $1 of the log, and its entries in the catalogue, if the table has been dropped.
+with part as (
+  delete from tusk.segment_part p
+  where p.name = $1::text and pg_catalog.to_regclass(pg_catalog.format('tusk.%I', $1)) is null
+  returning p.segment, p.queues),
+whole as (
+  delete from tusk.segment s
+  where s.name = $1 and pg_catalog.to_regclass(pg_catalog.format('tusk.%I', $1)) is null
+  returning s.hi),
+gone as (
+  select w.hi, null::bigint[] as queues, '{}'::bigint[] as others from whole w
+  union all
+  select s.hi, p.queues,
+    array(select pg_catalog.unnest(x.queues) from tusk.segment_part x where x.segment = p.segment and x.name <> $1
+      and p.queues is null)
+  from part p join tusk.segment s on s.name = p.segment)
+delete from tusk.catalogue c using gone g
+where c.hi <= g.hi and c.lo >= coalesce((select s.hi from tusk.segment s where s.hi < g.hi order by s.hi desc
+    limit 1), '0')
+  and (g.queues is null or c.lane >> 16 = any(g.queues)) and c.lane >> 16 <> all(g.others)
 
 -- name: stat_end
 select e.upto::text::bigint, pg_current_snapshot()::text from tusk.stat_end e for update

@@ -1,5 +1,5 @@
--- Housekeeping of lanes and leases, in a short transaction for each. Most lanes need nothing, and one statement leaves
--- those out.
+-- Housekeeping of lanes and leases, in a short transaction for each. One statement selects the lanes that need it,
+-- which are few.
 
 -- name: untidy_lanes
 -- The lanes that need tidying: they have new rows, more than 2 * $1 positions, or nothing new in $2 transactions.
@@ -26,8 +26,9 @@ where a.lane is null
 select tusk_fn.try_lane($1)
 
 -- name: tally_lane
--- Adds the first $3 new rows of lane $1, whose lock is held, to its tally, and what else their last transaction wrote.
--- The snapshot is cut behind that transaction. Returns whether there may be more: a claim waits for the lock.
+-- Adds the first $3 new rows of lane $1, and all others of the last transaction among them, to the lane's tally. The
+-- snapshot is cut behind that transaction. The lane's lock is held, so claims have to wait: the rest is left to another
+-- transaction. Returns whether there may be more.
 insert into tusk.lane_tally as a (lane, seen, added)
 select $1::bigint, r.here, r.late + r.rows
 from (

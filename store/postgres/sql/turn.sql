@@ -6,8 +6,8 @@
 select tusk.sum_turns()
 
 -- name: line
--- The first $1 tasks that wait for a turn, group by group, with their places in line. Here and below, the queue is
--- looked up in line, because queue_of takes longer.
+-- The first $1 tasks that wait for a turn, group by group, with their places in line. Here and below, a subquery looks
+-- up the queue, because queue_of takes longer.
 select (
     select l.queue from tusk.lane l
     where l.id between (w.lane >> 16) << 16 and ((w.lane >> 16) << 16) + 65535 limit 1),
@@ -16,8 +16,8 @@ from tusk.unready w where w.line is not null
 order by w.lane >> 16, coalesce(w.tenant, ''), coalesce(w.partition, ''), w.lane, w.line, w.n limit $1
 
 -- name: heads
--- The first task of each group in one table, and of each priority. The index is read from group to group, and of each
--- table for itself: in a table without waiting tasks, each step would read all entries of tasks that are gone.
+-- The first task of each group and priority in one table. It reads the index from group to group. Each table is read
+-- separately: if one has no waiting tasks, each step would read all entries of tasks that are gone.
 with recursive head as (
   (select w.lane >> 16 as q, coalesce(w.tenant, '') as t, coalesce(w.partition, '') as p, w.lane, w.line, w.n
    from tusk.{line} w where w.line is not null
@@ -71,7 +71,7 @@ left join lateral (
   union all
   select h.* from tusk.held h where h.xid >= pg_snapshot_xmax(s.seen) and h.seen is null
   union all
-  select h.* from pg_snapshot_xip(s.seen) x(xid) -- a join might read all rows, those that are gone too
+  select h.* from pg_snapshot_xip(s.seen) x(xid) -- a join might read all rows, including dead ones
   cross join lateral (select y.* from tusk.held y where y.xid = x.xid and y.seen is null offset 0) h) h on true
 left join lateral (
   select u.queue, pg_catalog.array_agg(u.id) as ids, pg_catalog.array_agg(u.tenant) as tenants,
@@ -82,9 +82,9 @@ order by 4
 
 -- name: grant
 -- Grants turns, in the order given, to those of tasks $1 that wait for one, if term $2 is running, and keeps the term
--- from ending before the transaction does. Tasks are looked up by id in an array, because a planner that expects few
+-- from ending before the transaction does. Tasks are looked up by an array of ids, because a planner that expects few
 -- waiting tasks would otherwise read all of them. Like an admission, a grant does not wait for the disk: one that is
--- lost in a crash is made again, and whatever is on disk of the task's attempt comes after it.
+-- lost in a crash is repeated, and it precedes everything on disk about the task's attempt.
 with lead as materialized (
   select from tusk.leader l where l.term = $2 and l.id is not null and l.expires_at > clock_timestamp() for key share),
 mine as materialized (
