@@ -97,6 +97,8 @@ var afterwards = append(readWaiting("functions/02_state", "functions/03_lock", "
 	change{"sql/turn.sql", "tusk.line_1", "tusk.waiting"},
 	change{"sql/turn.sql", "tusk.line_2", "tusk.waiting"},
 	change{"rows.sql", "tusk.unready", "tusk.waiting"},
+	change{"rows.sql", "'tusk.line_1'::regclass::oid", "0::oid"},
+	change{"rows.sql", "'tusk.line_2'::regclass::oid", "0::oid"},
 	change{"rows.sql", "case when exists (select from tusk.program p where p.version < 13) then 0\n" +
 		"  else coalesce(pg_catalog.pg_sequence_last_value('tusk.line_table'), 1)::int end", "0"},
 	change{"sql/line.sql", "'tusk.line_1'::regclass::oid", "0::oid"},

@@ -25,6 +25,11 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 		more, err = s.checkPath(ctx)
 		warnings = append(warnings, more...)
 	}
+	if err == nil {
+		var more []string
+		more, err = s.checkLines(ctx)
+		warnings = append(warnings, more...)
+	}
 	if err != nil {
 		return warnings, fmt.Errorf("check: %w", translate(err))
 	}
@@ -89,6 +94,19 @@ func (s *Store) checkPath(ctx context.Context) (warnings []string, err error) {
 	if open != "" {
 		warnings = append(warnings, fmt.Sprintf("anybody may create functions in schema %s, which this role looks into: "+
 			"revoke create on schema %s from public, or use a role that tusk db roles makes", open, open))
+	}
+	return warnings, nil
+}
+
+// checkLines warns if this role, as the leader, could not empty the tables of lines.
+func (s *Store) checkLines(ctx context.Context) (warnings []string, err error) {
+	var role string
+	if err := s.scan(ctx, "untruncated", []any{&role}); err != nil {
+		return nil, err
+	}
+	if role != "" {
+		warnings = append(warnings, fmt.Sprintf("this role may not truncate line_1 and line_2: while it leads, tasks that "+
+			"wait for their turn leave dead rows: grant truncate on %[1]s.line_1, %[1]s.line_2 to %[2]s", s.schema, role))
 	}
 	return warnings, nil
 }

@@ -46,7 +46,7 @@ func NewFormer(pool *pgxpool.Pool) (*Store, error) {
 	for name, text := range s.sql {
 		s.sql[name] = former(text)
 	}
-	s.sql["line_table"], s.sql["line_tables"] = "select 0", "select 0, 0::bigint, 0::bigint"
+	s.sql["line_table"], s.sql["line_tables"] = "select 0", "select 0, 0::bigint, 0::bigint, false"
 	return s, nil
 }
 
@@ -73,6 +73,22 @@ func (s *Store) HoldersFor(d time.Duration) { s.holdersFor = d }
 
 // RestLine sets how long a table of lines has no task before it is truncated.
 func (s *Store) RestLine(d time.Duration) { s.lines.rest = d }
+
+// AgeLine makes the engine believe that it found a table of lines empty longer ago.
+func (s *Store) AgeLine(d time.Duration) {
+	s.lines.mu.Lock()
+	defer s.lines.mu.Unlock()
+	s.lines.empty.since = s.lines.empty.since.Add(-d)
+}
+
+// UseLine makes the engine believe that the answer is that old, and that it need not ask again yet.
+func (s *Store) UseLine(no int, age time.Duration) {
+	s.lines.know(no, time.Now().Add(-age))
+	s.AskedLine(0)
+}
+
+// AskedLine makes the engine believe that it asked that long ago in which table tasks get in line.
+func (s *Store) AskedLine(age time.Duration) { s.lines.asked.Store(time.Now().Add(-age).UnixNano()) }
 
 // LookTime is the time after which a search goes no further.
 const LookTime = lookTime

@@ -16,7 +16,8 @@ const (
 	fullLine   = 1 << 20          // bytes of a table after which the other one is used
 	moveAtOnce = 2000             // tasks that one transaction moves
 	mostLeft   = 5 * moveAtOnce   // tasks are not moved out of a table that has more than this
-	mostBytes  = 8 << 20          // or more bytes of args than this
+	mostBytes  = 8 << 20          // or more bytes of args than this; a transaction moves about as many
+	trustLine  = 2 * askLine      // how long a process relies on an answer, at most restLine
 )
 
 // lineTables are the tables in which tasks get in line, by the number that line_table returns.
@@ -24,9 +25,10 @@ var lineTables = []string{"waiting", "line_1", "line_2"}
 
 // lines is what the engine knows about these tables. The number may be out of date: a task may be in any of them.
 type lines struct {
-	no    atomic.Int32
-	asked atomic.Int64 // when it last asked for the number, in nanoseconds
-	looks atomic.Int64 // how often the leader has found something to do
+	no       atomic.Int32
+	answered atomic.Int64 // when it asked for that number, in nanoseconds
+	asked    atomic.Int64 // when it last asked for the number, in nanoseconds
+	looks    atomic.Int64 // how often the leader has found something to do
 
 	mu    sync.Mutex
 	empty resting
@@ -49,15 +51,33 @@ func onEachLine(text string) string {
 	return strings.Join(parts, "\n  union all\n")
 }
 
-// lined returns a statement by which tasks get in line.
+// lined returns a statement by which tasks get in line. If the answer is old, that is in waiting, because the leader
+// may be about to truncate the table that was in use.
 func (s *Store) lined(name string) string {
-	return strings.Replace(s.sql[name], "{line}", lineTables[s.lines.no.Load()], 1)
+	table := lineTables[0]
+	if !passed(s.lines.answered.Load(), trustLine) {
+		table = lineTables[s.lines.no.Load()]
+	}
+	return strings.Replace(s.sql[name], "{line}", table, 1)
+}
+
+// know records the answer to a question that was asked at a time.
+func (l *lines) know(no int, at time.Time) {
+	l.no.Store(int32(no))
+	l.answered.Store(at.UnixNano()) // last, since lined reads it first
 }
 
 // asksLine reports whether it is time to ask for the table again, and that the caller is the one to ask.
 func (s *Store) asksLine() bool {
-	asked, now := s.lines.asked.Load(), time.Now().UnixNano()
-	return now-asked >= int64(askLine) && s.lines.asked.CompareAndSwap(asked, now)
+	asked := s.lines.asked.Load()
+	return passed(asked, askLine) && s.lines.asked.CompareAndSwap(asked, time.Now().UnixNano())
+}
+
+// passed reports whether a time, in nanoseconds, is at least that long ago or, because the clock was set back, in the
+// future.
+func passed(at int64, least time.Duration) bool {
+	now := time.Now().UnixNano()
+	return now < at || now-at >= int64(least)
 }
 
 // learnLineApart asks in which table tasks get in line, on a connection of the engine's own. Its caller is in a user's
@@ -78,10 +98,11 @@ func (s *Store) learnLineApart() {
 
 // learnLine asks in which table tasks get in line. If that fails, the last answer stands.
 func (s *Store) learnLine(ctx context.Context, c session) {
-	var no int32
+	var no int
+	at := time.Now()
 	err := c.each(ctx, func(scan func(...any) error) error { return scan(&no) }, s.sql["line_table"])
-	if err == nil && int(no) < len(lineTables) {
-		s.lines.no.Store(no)
+	if err == nil && no < len(lineTables) {
+		s.lines.know(no, at)
 	}
 }
 
@@ -96,10 +117,11 @@ type lineTable struct {
 // was granted may look for that task later, and would not find it anywhere.
 func (s *Store) emptyLines(ctx context.Context, term int64) error {
 	var used, other lineTable
+	may, at := false, time.Now()
 	err := s.read(ctx, s.pinned(
 		s.do("leads_still", term),
 		s.do("line_tables").into(func(raw [][]byte) error {
-			used.no = int(int32Of(raw[0]))
+			used.no, may = int(int32Of(raw[0])), raw[3][0] != 0
 			one, two := lineTable{1, int64Of(raw[1])}, lineTable{2, int64Of(raw[2])}
 			switch used.no {
 			case 1:
@@ -112,22 +134,28 @@ func (s *Store) emptyLines(ctx context.Context, term int64) error {
 	if err != nil {
 		return err
 	}
-	s.lines.no.Store(int32(used.no))
+	s.lines.know(used.no, at)
 	full := used.size >= fullLine
 	switch {
 	case used.no == 0: // an older program may run
+		s.lines.restart()
 		for no := 1; no < len(lineTables) && err == nil; no++ {
 			err = s.moveLine(ctx, term, no, used.no)
 		}
 		return unlessBusy(err)
-	case other.size == 0 && full:
+	case !may: // Check warns about that
+		return nil
+	case other.size == 0:
+		s.lines.restart()
+		if !full {
+			return nil
+		}
 		s.lines.looks.Add(1)
+		at = time.Now()
 		if err = s.exec(ctx, "next_line_table"); err == nil {
-			s.lines.no.Store(int32(other.no))
+			s.lines.know(other.no, at)
 		}
 		return err
-	case other.size == 0:
-		return nil
 	}
 	tasks, _, err := s.leftInLine(ctx, other.no)
 	switch {
@@ -135,7 +163,11 @@ func (s *Store) emptyLines(ctx context.Context, term int64) error {
 	case tasks == 0:
 		s.lines.looks.Add(1)
 		if s.lines.rested(term, other.no) {
-			err = unlessBusy(s.inLine(ctx, term, other.no, used.no, "lock_whole_line", "empty_line"))
+			err = s.inLine(ctx, term, other.no, used.no, s.do("lock_whole_line"), s.do("look_briefly"), s.do("empty_line"))
+			if err == nil {
+				s.lines.restart()
+			}
+			err = unlessBusy(err)
 		}
 	case full:
 		s.lines.restart()
@@ -163,6 +195,15 @@ func (l *lines) restart() {
 	l.empty = resting{}
 }
 
+// left records that tasks have just left a table, so that it was not empty until now.
+func (l *lines) left(no int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.empty.no == no {
+		l.empty = resting{}
+	}
+}
+
 // leftInLine returns how many tasks a table has, and the bytes of their args. It counts up to one more than may move.
 func (s *Store) leftInLine(ctx context.Context, no int) (tasks int, size int64, err error) {
 	text := strings.Replace(s.sql["left_in_line"], "{from}", lineTables[no], 1)
@@ -173,22 +214,37 @@ func (s *Store) leftInLine(ctx context.Context, no int) (tasks int, size int64, 
 	return tasks, size, err
 }
 
-// moveLine moves the tasks of a table to another one, if they are few and small. Their places in line stay.
+// moveLine moves the tasks of a table to another one, if they are few and small. To waiting, it moves as many as it can
+// in a few transactions. Their places in line stay.
 func (s *Store) moveLine(ctx context.Context, term int64, from, to int) error {
 	tasks, size, err := s.leftInLine(ctx, from)
 	if err != nil || to != 0 && (tasks > mostLeft || size > mostBytes) {
 		return err
 	}
-	for ; tasks > 0 && err == nil; tasks -= moveAtOnce {
+	for round := 0; tasks > 0 && round <= mostLeft/moveAtOnce; round++ {
 		s.lines.looks.Add(1)
-		err = s.inLine(ctx, term, from, to, "lock_line", "move_line", moveAtOnce)
+		moved := 0
+		err = s.inLine(ctx, term, from, to, s.do("lock_line"), s.do("move_line", moveAtOnce, mostBytes).into(
+			func(raw [][]byte) error {
+				moved = int(int64Of(raw[0]))
+				return nil
+			}))
+		if err != nil || moved == 0 {
+			return err
+		}
+		tasks -= moved
 	}
-	return err
+	return nil
 }
 
-// inLine locks a table and changes it. It gives up soon, because all others queue up behind a lock that waits.
-func (s *Store) inLine(ctx context.Context, term int64, from, to int, lock, change string, args ...any) error {
+// inLine takes steps that lock a table and change it. It gives up soon, because all others queue up behind a lock that
+// waits.
+func (s *Store) inLine(ctx context.Context, term int64, from, to int, steps ...step) error {
 	words := strings.NewReplacer("{from}", lineTables[from], "{line}", lineTables[to])
-	return s.write(ctx, []step{s.do("wait_for_line"), s.do("hold_lead", term), {text: words.Replace(s.sql[lock])},
-		{text: words.Replace(s.sql[change]), args: args}})
+	all := []step{s.do("wait_for_line"), s.do("hold_lead", term)}
+	for _, one := range steps {
+		one.text = words.Replace(one.text)
+		all = append(all, one)
+	}
+	return s.write(ctx, all)
 }

@@ -156,7 +156,7 @@ func (s *Store) lookOnes(c *conditions, all string) string {
 // lookLine returns SQL that searches tasks that wait for their turn: those of a queue or a tenant if they are few,
 // and otherwise the newest of all.
 func (s *Store) lookLine(f *store.Filter, c *conditions) (from, few string) {
-	from = s.lookWhere(c, "s.id desc", "")
+	from = s.lookWhere(c, "s.id desc", "s.id is not null") // leaves out unready itself, which has no index
 	if len(f.Tags) > 0 {
 		return s.lookFew(f, c, from)
 	}

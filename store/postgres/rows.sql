@@ -72,6 +72,11 @@ select d.n from tusk.doubt d where d.n > ?::bigint order by d.n limit 200
 case when exists (select from tusk.program p where p.version < 13) then 0
   else coalesce(pg_catalog.pg_sequence_last_value('tusk.line_table'), 1)::int end
 
+-- name: may_truncate
+-- Whether this role may truncate the tables of lines.
+coalesce(pg_catalog.has_table_privilege('tusk.line_1'::regclass::oid, 'truncate')
+  and pg_catalog.has_table_privilege('tusk.line_2'::regclass::oid, 'truncate'), false)
+
 -- name: is_idle
 -- Whether nothing in the database belongs to lane u.
 not exists (select from tusk.log t where t.lane = u.id)

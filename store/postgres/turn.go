@@ -134,6 +134,11 @@ func (s *Store) Grant(ctx context.Context, term int64, ids []store.ID) (granted 
 	leads := false
 	err = s.read(ctx, s.inOrder(s.do("grant", uuidsOf(ids), term).into(func(raw [][]byte) error {
 		granted, queues, leads = int(int32Of(raw[0])), textsOf(raw[1]), raw[2][0] != 0
+		for no := 1; no < len(lineTables); no++ {
+			if raw[2+no][0] != 0 {
+				s.lines.left(no)
+			}
+		}
 		return nil
 	})))
 	if err == nil && !leads {

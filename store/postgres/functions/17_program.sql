@@ -84,10 +84,10 @@ begin
   end loop;
 end $$;
 
--- Removes the functions of programs that have no living worker and have not run for the time _unseen.
+-- Removes the functions of programs that have no living worker and have not run for the time _unseen. Once no program
+-- is older than version 13, none may be installed again, because it would not find tasks in line_1 and line_2.
 create function tusk_fn.drop_programs(_term bigint, _unseen interval) returns void language plpgsql security definer
-set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '1s'
-as $$
+set search_path = pg_catalog, pg_temp set jit = off set lock_timeout = '1s' as $$
 declare
   _name text;
 begin
@@ -103,6 +103,8 @@ begin
     exception when dependent_objects_still_exist then -- such as a view of a user: the functions stay
     end;
   end loop;
+  update tusk.server s set oldest_program = 13
+  where s.oldest_program < 13 and not exists (select from tusk.program p where p.version < 13);
 end $$;
 
 -- Drops the functions in reverse order of their creation. It does not use cascade, so that objects of others that
@@ -117,8 +119,7 @@ begin
         where p.pronamespace = to_regnamespace(quote_ident(_name))
       union all
       select c.oid, format('%s %s', case c.relkind when 'v' then 'view' else 'type' end, c.oid::regclass)
-      from pg_class c
-      where c.relnamespace = to_regnamespace(quote_ident(_name)) and c.relkind in ('v', 'c')) x
+      from pg_class c where c.relnamespace = to_regnamespace(quote_ident(_name)) and c.relkind in ('v', 'c')) x
     order by x.oid desc
   loop
     execute 'drop ' || _what;

@@ -18,12 +18,12 @@ declare
 begin
   foreach _name in array array['line_1', 'line_2'] loop
     -- The constraint lets the planner leave out the table where tasks out of line are wanted. A vacuum would hold up
-    -- the truncation, and is of use only if that is late.
+    -- the truncation, and is of use only if that is late or many tasks wait for long.
     execute format('create table tusk.%1$I (constraint %1$s_pkey primary key (id),
       constraint %1$s_waits check (state = 2 and line is not null)) inherits (tusk.unready)
       with (autovacuum_vacuum_threshold = 200000, autovacuum_vacuum_scale_factor = 0,
         autovacuum_analyze_threshold = 200000, autovacuum_analyze_scale_factor = 0,
-        autovacuum_vacuum_insert_threshold = -1)', _name);
+        autovacuum_vacuum_insert_threshold = 200000, autovacuum_vacuum_insert_scale_factor = 0)', _name);
     execute format('create index %1$s_place on tusk.%1$I
       ((lane >> 16), coalesce(tenant, %2$L), coalesce(partition, %2$L), lane, line, n) where line is not null',
       _name, '');
@@ -63,3 +63,4 @@ drop table tusk.line_1, tusk.line_2;
 alter table tusk.waiting no inherit tusk.unready;
 drop table tusk.unready;
 drop sequence tusk.line_table;
+update tusk.server set oldest_program = 2 where oldest_program = 13; -- see drop_programs

@@ -119,5 +119,5 @@ added as (
 select (select count(*) from gone g)::int, array(
     select (select l.queue from tusk.lane l where l.id between u.queue << 16 and (u.queue << 16) + 65535 limit 1)
     from (select distinct g.lane >> 16 as queue from gone g) u),
-  exists (select from lead)
+  exists (select from lead), exists (select from gone_1), exists (select from gone_2)
 where pg_catalog.set_config('synchronous_commit', 'off', true) is not null
