@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"strings"
@@ -292,6 +293,9 @@ func TestATaskThatNoWorkerGaveSaysSo(t *testing.T) {
 	made.SetProgress(1, "one")
 	made.Alive()
 	made.Logger().With("a", 1).Info("line")
+	if err := made.Logger().Handler().Handle(ctx, slog.Record{}); err != nil { // as a handler that asks nothing first
+		t.Error(err)
+	}
 }
 
 func TestMiddlewareHasToPassOnItsTask(t *testing.T) {

@@ -190,6 +190,9 @@ type taskLog struct {
 func (l *taskLog) Enabled(context.Context, slog.Level) bool { return l.attempt != nil }
 
 func (l *taskLog) Handle(_ context.Context, r slog.Record) error {
+	if l.attempt == nil {
+		return nil
+	}
 	text := r.Message + l.attrs
 	r.Attrs(func(a slog.Attr) bool {
 		text += l.format(a)

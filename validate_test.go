@@ -144,6 +144,26 @@ func TestTheZeroTimeIsRefusedInChangesAndSchedules(t *testing.T) {
 	}
 }
 
+// A task whose run time is absolute and whose end is relative, or the other way round, is fine although the client's
+// clock is a few minutes off.
+func TestATaskIsNotRefusedBecauseOfAClock(t *testing.T) {
+	now := time.Now()
+	for _, o := range []Options{
+		{RunAt: now.Add(5 * time.Minute), ExpiresIn: time.Minute},
+		{RunAt: now.Add(5 * time.Minute), DeadlineIn: time.Minute},
+		{Delay: 5 * time.Minute, ExpiresAt: now.Add(time.Minute)},
+		{Delay: 5 * time.Minute, Deadline: now.Add(time.Minute)},
+	} {
+		if err := validateEnds(&o, now); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+		o.RunAt, o.Delay = now.Add(12*time.Minute), 0
+		if err := validateEnds(&o, now); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
 func TestGoodInputIsKeptAsItIs(t *testing.T) {
 	client := &Client{config: ClientConfig{MaxArgsBytes: MaxArgsBytes}}
 	for _, text := range []string{

@@ -52,7 +52,7 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 		switch value, inFile := values[key]; {
 		case f.Changed:
 			c.source[key] = sourceFlag
-		case name != "" && perCall(f) && running:
+		case name != "" && perCall(f) && (running || all):
 			c.problems = append(c.problems, fmt.Sprintf("%s: --%s is only a flag: unset the variable", name, f.Name))
 		case name == short && strings.Contains(key, "."):
 			c.problems = append(c.problems, fmt.Sprintf("%s: the variable for --%s of %s is %s: rename it", name, f.Name,
@@ -95,7 +95,8 @@ func collectFlags(cmd *cobra.Command, prefix string, into map[string]*pflag.Flag
 	}
 }
 
-// variables reads the environment. NAME_FILE names a file that contains NAME's value.
+// variables reads the environment. NAME_FILE names a file that contains NAME's value, unless only NAME_FILE is a flag's
+// variable.
 func (app *App) variables(c *config) map[string]string {
 	set := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(app.env)) {
@@ -103,8 +104,8 @@ func (app *App) variables(c *config) map[string]string {
 		if !strings.HasPrefix(name, "TUSK_") && name != "DATABASE_URL" || value == "" {
 			continue
 		}
-		real, isFile := strings.CutSuffix(name, "_FILE")
-		if !isFile {
+		real := c.valueOf(name)
+		if real == name {
 			set[name] = value
 			continue
 		}
@@ -122,6 +123,31 @@ func (app *App) variables(c *config) map[string]string {
 	return set
 }
 
+// valueOf returns the variable whose value is in the file that a variable names, or the variable itself.
+func (c *config) valueOf(name string) string {
+	real, isFile := strings.CutSuffix(name, "_FILE")
+	if !isFile || !slices.Contains(c.variables(), real) && c.isVariable(name) {
+		return name
+	}
+	return real
+}
+
+// isVariable reports whether a name is a flag's variable, or would be if it named the command.
+func (c *config) isVariable(name string) bool {
+	return slices.Contains(c.variables(), name) || len(c.withCommand(name)) > 0
+}
+
+// withCommand returns the variables of the flags for which a variable lacks the command's name.
+func (c *config) withCommand(name string) (full []string) {
+	for key, f := range c.flags {
+		if strings.Contains(key, ".") && variableName(f.Name) == name && !perCall(f) {
+			full = append(full, variableName(key))
+		}
+	}
+	slices.Sort(full)
+	return full
+}
+
 // variableName returns the name of the variable for a key of the file.
 func variableName(key string) string {
 	return "TUSK_" + strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(key))
@@ -133,6 +159,7 @@ func (c *config) variables() []string {
 	for key := range c.flags {
 		names = append(names, variableName(key))
 	}
+	slices.Sort(names)
 	return names
 }
 
@@ -229,7 +256,7 @@ func (c *config) readFile(environment map[string]string) (values map[string]any,
 		}
 		delete(values, key)
 	}
-	maps.DeleteFunc(values, func(key string, _ any) bool { return file.open[key] }) // that they are open is said
+	maps.DeleteFunc(values, func(key string, _ any) bool { return file.open[key] }) // reported already
 	return values, lines
 }
 

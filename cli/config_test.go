@@ -134,7 +134,7 @@ enqueue:
 		"tusk.yaml:16: enqueue.timeout: is negative",
 		"tusk.yaml:17: enqueue.tags: want a list of plain values",
 		"TUSK_AUTO_MIGRATE: want true or false",
-		"TUSK_TASKS_LIST_LIMTI is no setting of tusk; did you mean TUSK_TASKS_LIST_LIMIT?",
+		"TUSK_TASKS_LIST_LIMTI is not a setting of Tusk; did you mean TUSK_TASKS_LIST_LIMIT?",
 		"TUSK_WORK_CONCURRENCY: want a whole number",
 	} {
 		if n := strings.Count(r.out+r.err, want); n != 1 {
@@ -174,6 +174,64 @@ func TestAVariableIsForTheCommandThatItNames(t *testing.T) {
 	sh.must("queues", "list")
 	sh.fails(exitUsage, "invalid_config", []string{"TUSK_CONCURRENCY: ", "--concurrency of tusk limits set",
 		"TUSK_LIMITS_SET_CONCURRENCY"}, "limits", "set", "mail")
+}
+
+func TestCheckFindsVariablesThatACommandRefuses(t *testing.T) {
+	sh := newShell(t)
+	sh.write("secret", "smtps://u:topsecret@mail.example.com", 0o600)
+	sh.env = append(sh.env, "TUSK_CONCURRENCY=20", "TUSK_SMTP_FILE=secret", "TUSK_ADDR=:8080", "TUSK_TASKS_DELETE_ALL=1",
+		"TUSK_QUEUE=", "TUSK_QUEUEING=x")
+	r := sh.run("config", "check")
+	if r.status != exitUsage {
+		t.Errorf("status %d", r.status)
+	}
+	for _, want := range []string{
+		"TUSK_ADDR does not name its command: rename it to TUSK_DEV_ADDR or TUSK_SERVE_ADDR",
+		"TUSK_CONCURRENCY does not name its command: rename it to TUSK_",
+		" or TUSK_WORK_CONCURRENCY\n",
+		"TUSK_SMTP_FILE does not name its command: rename it to TUSK_SERVE_SMTP_FILE",
+		"TUSK_TASKS_DELETE_ALL: --all is only a flag",
+		"note: TUSK_QUEUEING is not a setting",
+		"4 problems",
+	} {
+		if n := strings.Count(r.out+r.err, want); n != 1 {
+			t.Errorf("told %d times: %s", n, want)
+		}
+	}
+	if t.Failed() {
+		t.Log(r.out + r.err)
+	}
+
+	sh = newShell(t) // an older version of Tusk may need the other variable
+	sh.env = append(sh.env, "TUSK_CONCURRENCY=20", "TUSK_WORK_CONCURRENCY=20")
+	if r := sh.run("config", "check"); r.status != 0 || !strings.Contains(r.err, "TUSK_CONCURRENCY is not a setting") {
+		t.Errorf("status %d: %s", r.status, r.out+r.err)
+	}
+}
+
+func TestAVariableOfAFlagForAFileNamesTheFile(t *testing.T) {
+	sh := filledShell(t)
+	sh.write("args.json", `{"n":1}`, 0o600)
+	sh.env = append(sh.env, "TUSK_ENQUEUE_ARGS_FILE=args.json")
+	id := strings.TrimSpace(sh.must("enqueue", "k", "--quiet"))
+	if got := sh.must("tasks", "args", id); got != `{"n":1}` {
+		t.Errorf("the args are %s", got)
+	}
+	if got := sh.setting("enqueue.args_file"); got != "args.json from TUSK_ENQUEUE_ARGS_FILE" {
+		t.Error(got)
+	}
+	if r := sh.run("config", "check"); r.status != 0 || strings.Contains(r.err, "TUSK_ENQUEUE_ARGS_FILE") {
+		t.Errorf("status %d: %s", r.status, r.err)
+	}
+	sh.env = append(sh.env, "TUSK_ARGS_FILE=args.json")
+	sh.must("enqueue", "k")
+	sh.env = append(sh.env, "TUSK_ENQUEUE_ARGS_FILE=")
+	sh.fails(exitUsage, "invalid_config", []string{"TUSK_ARGS_FILE: ", "TUSK_ENQUEUE_ARGS_FILE"}, "enqueue", "k")
+	sh.write("token", "abc\n", 0o600)
+	sh.env = append(sh.env, "TUSK_ARGS_FILE=", "TUSK_TOP_TOKEN_FILE=token") // --token, and not --token-file
+	if got := sh.setting("top.token"); got != "*** from TUSK_TOP_TOKEN" {
+		t.Error(got)
+	}
 }
 
 func TestEveryVariableSetsOneFlag(t *testing.T) {

@@ -43,9 +43,11 @@ func newConfigCheckCommand(app *App) *cobra.Command {
 			if _, err := parseDSN(app.flags.db); err != nil {
 				found = append(found, app.config.source["db"]+": "+err.Error())
 			}
-			for _, text := range app.strangeVariables() {
+			refused, strange := app.strangeVariables()
+			for _, text := range strange {
 				app.note("note: %s", text)
 			}
+			found = append(found, refused...)
 			rows := make([]problemRow, len(found))
 			for i, text := range found {
 				rows[i].Problem = app.clean(text)
@@ -66,17 +68,30 @@ func (c *config) summary() string {
 	return "the configuration is fine: " + c.path
 }
 
-// strangeVariables tells of variables that look like settings but are not.
-func (app *App) strangeVariables() []string {
-	known := app.config.variables()
-	var strange []string
+// strangeVariables finds variables that look like settings but are not. Some command refuses to run with those in
+// refused. A variable without its command's name is not among them if one with it is set as well: older processes may
+// need the first one.
+func (app *App) strangeVariables() (refused, strange []string) {
+	c := app.config
+	known := c.variables()
+	isSet := func(name string) bool { return app.env[name] != "" || app.env[name+"_FILE"] != "" }
 	for _, name := range slices.Sorted(maps.Keys(app.env)) {
-		if strings.HasPrefix(name, "TUSK_") && !slices.Contains(known, strings.TrimSuffix(name, "_FILE")) &&
-			!strings.HasPrefix(name, "TUSK_TASK_") {
-			strange = append(strange, words.Hinted(name+" is no setting of tusk", name, known))
+		setting := c.valueOf(name)
+		full := c.withCommand(setting)
+		switch {
+		case app.env[name] == "" || !strings.HasPrefix(name, "TUSK_") || strings.HasPrefix(name, "TUSK_TASK_"):
+		case slices.Contains(known, setting):
+		case len(full) > 0 && !slices.ContainsFunc(full, isSet):
+			suffix := strings.TrimPrefix(name, setting)
+			for i := range full {
+				full[i] += suffix
+			}
+			refused = append(refused, name+" does not name its command: rename it to "+words.Either(full))
+		default:
+			strange = append(strange, words.Hinted(name+" is not a setting of Tusk", name, known))
 		}
 	}
-	return strange
+	return refused, strange
 }
 
 type settingRow struct {

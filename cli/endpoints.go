@@ -44,7 +44,7 @@ Retry-After says when to call again.`,
 			Args: between(1, 1, "QUEUE"),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return app.withEndpoints(cmd.Context(), existing, nil, func(book *push.Book) error {
-					secret, err := book.Rotate(cmd.Context(), args[0])
+					secret, _, err := book.Rotate(cmd.Context(), args[0])
 					if err != nil {
 						return err
 					}

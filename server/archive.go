@@ -166,8 +166,8 @@ func (c *call) archivedTask(id tusk.ID) (*tusk.TaskInfo, error) {
 	return &info, nil
 }
 
-// fromArchive gets a task that the database does not have. Where the archive has it neither, missing is the answer,
-// as for a task that the caller may not see.
+// fromArchive gets a task that the database does not have. The error is missing if the archive does not have it either,
+// or if the caller may not see it.
 func (c *call) fromArchive(id tusk.ID, missing error) (*tusk.TaskInfo, error) {
 	t, err := c.archivedTask(id)
 	if p := (*Problem)(nil); errors.As(err, &p) && p.Code == "not_found" {

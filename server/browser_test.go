@@ -1,11 +1,8 @@
 package server_test
 
 import (
-	"compress/gzip"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"os/exec"
@@ -164,55 +161,6 @@ func (b *browser) retryGroup() {
 	})
 }
 
-var axe = sync.OnceValues(func() (string, error) {
-	f, err := os.Open("ui/testdata/axe.min.js.gz")
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(z)
-	return string(text), err
-})
-
-// accessible fails if a rule of axe is violated.
-func (b *browser) accessible(at string) {
-	b.t.Helper()
-	script, err := axe()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.run(chromedp.Evaluate(script+";0", nil))
-	b.obeys(at, `{resultTypes: ["violations"]}`)
-}
-
-// colourful is accessible for a page that was accessible in other colours: only the rules about colours count.
-func (b *browser) colourful(at string) {
-	b.t.Helper()
-	b.obeys(at, `{resultTypes: ["violations"], runOnly: ["color-contrast", "link-in-text-block"]}`)
-}
-
-func (b *browser) obeys(at, options string) {
-	b.t.Helper()
-	var found string
-	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
-	b.run(chromedp.Evaluate(`(() => {
-		const place = (n) => n.html + " " + (n.any[0]?.message ?? "");
-		const text = (v) => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(place).join(" | ");
-		return axe.run(`+options+`).then((r) => JSON.stringify(r.violations.map(text)))
-	})()`, &found, await))
-	var violations []string
-	if err := json.Unmarshal([]byte(found), &violations); err != nil {
-		b.t.Fatal(err)
-	}
-	for _, v := range violations {
-		b.t.Errorf("%s: %s", at, v)
-	}
-}
-
 // fits fails if the page is wider than the screen.
 func (b *browser) fits(at string) {
 	b.t.Helper()
@@ -263,11 +211,14 @@ func TestEveryPageIsAccessibleQuietAndFits(t *testing.T) {
 			b.as(width, "light")
 			b.open(path)
 			b.fits(at)
-			b.accessible(at)
+			b.obeys(at, otherRules)
 			b.as(width, "dark", still)
 			b.fits(at + ", dark")
-			if width > 500 { // colours are the same at both widths
-				b.colourful(at + ", dark")
+			// Colours are the same at both widths, except in the menu and in lists that become cards.
+			if width > 500 || path == "/" || path == "/tasks" {
+				b.obeys(at+", dark", colourRules)
+				b.as(width, "light", still)
+				b.obeys(at, colourRules)
 			}
 			t.Log(at)
 			if path == "/tasks?state=nonsense" {

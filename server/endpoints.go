@@ -86,12 +86,13 @@ func putEndpoint(c *call, in putEndpointInput) (NewEndpoint, error) {
 
 func rotateEndpoint(c *call, in byQueue) (NewEndpoint, error) {
 	c.target = short(in.Queue)
-	secret, err := c.endpoints.Rotate(c.r.Context(), in.Queue)
+	before, err := c.endpoints.Get(c.r.Context(), in.Queue)
 	if err != nil {
 		return NewEndpoint{}, err
 	}
-	e, err := getEndpoint(c, in)
-	return NewEndpoint{secret, e}, err
+	secret, e, err := c.endpoints.Rotate(c.r.Context(), in.Queue)
+	e.State = before.State
+	return NewEndpoint{secret, c.viewEndpoint(e)}, err
 }
 
 func removeEndpoint(c *call, in byQueue) (nothing, error) {

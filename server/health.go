@@ -30,11 +30,10 @@ func readyz(c *call, _ struct{}) (Health, error) {
 	return Health{Status: "ok"}, nil
 }
 
-// readyFor is how long an answer of the database counts. No login is required, so the requests share one query at a
-// time.
+// readyFor is how long an answer of the database is valid. Anybody may ask without a login, so all requests share it.
 const readyFor = time.Second
 
-// readiness is what the latest look has found.
+// readiness is the result of the latest check.
 type readiness struct {
 	looking sync.Mutex
 	at      time.Time
@@ -57,7 +56,7 @@ func (s *Server) ready() error {
 	return r.err
 }
 
-// look asks the database.
+// look checks the database.
 func (s *Server) look(ctx context.Context) error {
 	if s.config.Ready != nil {
 		return s.config.Ready(ctx)

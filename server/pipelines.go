@@ -134,7 +134,7 @@ func startPipeline(c *call, in startPipelineInput) (EnqueuedTask, error) {
 	}
 	stage := args.(interface{ Options() tusk.Options }).Options() // an unknown stage is refused below
 	if allowed(c.who, stage.Queue, cmp.Or(b.Tenant, stage.Tenant)) != nil {
-		// The error of allowed would name what the caller did not.
+		// The error of allowed would name the stage's queue, which the caller may not know.
 		return EnqueuedTask{}, problem(http.StatusForbidden, "forbidden",
 			"your %s may not use the queue of this stage, or not for this tenant", c.who.Via)
 	}

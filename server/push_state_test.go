@@ -1,13 +1,51 @@
 package server_test
 
 import (
+	"context"
+	"errors"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/herald"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
+
+// stateless is a store that refuses to read the states of endpoints while it is broken.
+type stateless struct {
+	*memory.Store
+	broken atomic.Bool
+}
+
+func (s *stateless) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	if f.Kind == herald.EndpointState && s.broken.Load() {
+		return nil, errors.New("broken")
+	}
+	return s.Store.Records(ctx, f)
+}
+
+func TestASecretIsShownOrNotReplaced(t *testing.T) {
+	states := &stateless{Store: memory.New()}
+	s := startOn(t, newClient(t, states))
+	s.register("hooks", "https://app.example.com/tusk", nil)
+	states.broken.Store(true)
+	s.do("POST", "/api/v1/endpoints/hooks/rotate", nil).problem(t, http.StatusInternalServerError, "internal")
+	states.broken.Store(false)
+	var e server.Endpoint
+	s.do("GET", "/api/v1/endpoints/hooks", nil).want(t, 200, &e)
+	if !e.RotatedAt.IsZero() {
+		t.Error("the API has replaced the secret without showing the new one")
+	}
+	states.broken.Store(true)
+	page := s.do("POST", "/endpoints/hooks/rotate", "", "Content-Type", "application/x-www-form-urlencoded").
+		want(t, 200, nil).body
+	if strings.Count(page, "whsec_") != 1 {
+		t.Error("the page has replaced the secret without showing the new one")
+	}
+}
 
 func TestAFailureToReachAnEndpointIsShownByAllServers(t *testing.T) {
 	s := start(t)

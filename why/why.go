@@ -223,7 +223,7 @@ func (f *Facts) never() (reasons []Reason) {
 			r.Text = say("its %s was at %s: it is discarded when a worker takes it", end.what, at(end.at))
 			reasons = append(reasons, r)
 		case !end.at.After(t.RunAt):
-			r.Text = say("it can never run: its %s at %s comes before its run time, %s", end.what, at(end.at), at(t.RunAt))
+			r.Text = say("it can never run: its %s at %s is not after its run time, %s", end.what, at(end.at), at(t.RunAt))
 			if t.State != store.Pending {
 				r.Fix = say("tusk tasks retry %s", t.ID)
 			}

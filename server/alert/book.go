@@ -231,8 +231,8 @@ func (b *Book) Test(ctx context.Context, name string) (id string, err error) {
 	return id, err
 }
 
-// Arrived reports whether a test is over, and the error of a receiver that did not get it. Until a process has sent the
-// message, it is not over; then the error is that of an earlier message which it waits for, as its receiver fails.
+// Arrived reports whether a test is over, and the error of a receiver that did not get it. A test whose message waits
+// for an earlier one to a failing receiver is not over, and the error is that of the earlier message.
 func (b *Book) Arrived(ctx context.Context, name, id string) (over bool, trouble string, err error) {
 	a, err := b.Get(ctx, name)
 	if err != nil {

@@ -215,8 +215,8 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 	if err != nil || !made {
 		return secret, h, err
 	}
-	// The last other hook may have been removed meanwhile. If that cannot be repaired, the new hook goes again: nobody
-	// would see its secret.
+	// The last other hook may have been removed meanwhile, so that the engine keeps no ends. If that cannot be repaired,
+	// the new hook is removed again, because nobody would see its secret.
 	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err = historian.Follow(sure, true); err != nil {

@@ -124,16 +124,21 @@ func (b *Book) Get(ctx context.Context, queue string) (Endpoint, error) {
 }
 
 // Put registers or changes the endpoint of a queue. The secret is that of a new endpoint and cannot be shown again;
-// it is empty if the endpoint existed already.
+// it is empty if the endpoint existed already. After an error, nothing is stored unless the database's answer was lost;
+// Rotate replaces a secret that nobody has seen.
 //
 // Errors: ErrInvalid; ErrTarget if the URL may not be called.
 func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, stored Endpoint, err error) {
 	if err := b.complete(&e); err != nil {
 		return "", e, err
 	}
-	moved := false
 	err = b.change(ctx, e.Queue, func(d *document, exists bool) (bool, error) {
-		moved = d.URL != e.URL
+		text = "" // another call may have stored the endpoint first
+		if d.URL != e.URL {
+			if err := b.forget(ctx, e.Queue); err != nil {
+				return false, err
+			}
+		}
 		if e.CreatedAt, e.CreatedBy, e.RotatedAt = d.CreatedAt, d.CreatedBy, d.RotatedAt; !exists {
 			text = NewSecret()
 			d.Secrets = []secret{{Text: text}}
@@ -142,14 +147,11 @@ func (b *Book) Put(ctx context.Context, e Endpoint, by string) (text string, sto
 		d.Endpoint = e
 		return true, nil
 	})
-	if err == nil && moved { // what is stored of calls is of the former URL
-		err = shelf.Remove(ctx, b.store, stateKind, e.Queue)
-	}
 	return text, e, err
 }
 
 // Rotate creates a new secret, which cannot be shown again. The previous one continues to sign for a day.
-func (b *Book) Rotate(ctx context.Context, queue string) (text string, err error) {
+func (b *Book) Rotate(ctx context.Context, queue string) (text string, stored Endpoint, err error) {
 	err = b.change(ctx, queue, func(d *document, exists bool) (bool, error) {
 		if !exists {
 			return false, ErrNotFound
@@ -164,24 +166,21 @@ func (b *Book) Rotate(ctx context.Context, queue string) (text string, err error
 		}
 		d.Secrets = append([]secret{{Text: text}}, d.Secrets...)
 		d.Secrets = slices.DeleteFunc(d.Secrets, func(s secret) bool { return !s.Until.IsZero() && now.After(s.Until) })
+		stored = d.Endpoint
 		return true, nil
 	})
-	return text, err
+	return text, stored, err
 }
 
 // Remove deletes the endpoint of a queue. Calls in progress have a moment to end; then their tasks go back to the
 // queue.
 func (b *Book) Remove(ctx context.Context, queue string) error {
-	err := b.change(ctx, queue, func(_ *document, exists bool) (bool, error) {
+	return b.change(ctx, queue, func(_ *document, exists bool) (bool, error) {
 		if !exists {
 			return false, ErrNotFound
 		}
-		return false, nil
+		return false, b.forget(ctx, queue)
 	})
-	if err == nil {
-		err = shelf.Remove(ctx, b.store, stateKind, queue)
-	}
-	return err
 }
 
 // complete fills in defaults and rejects an invalid endpoint.

@@ -122,7 +122,7 @@ func (r *Runner) follow(ctx context.Context, docs []document, work *sync.WaitGro
 type sender struct {
 	*Runner
 	stop context.CancelFunc
-	wake chan struct{} // a call has ended
+	wake chan struct{} // a call has ended, or the endpoint has moved
 
 	mu        sync.Mutex
 	endpoint  document
@@ -141,6 +141,11 @@ type sender struct {
 func (s *sender) become(d document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.endpoint.URL != d.URL { // what is known is about another URL
+		s.failures, s.until, s.trouble = 0, time.Time{}, ""
+		s.state, s.news = herald.Delivery{}, false
+		s.nudge()
+	}
 	s.endpoint = d
 }
 
@@ -217,7 +222,7 @@ func (s *sender) room() (d document, room int, wait time.Duration) {
 	return s.endpoint, max(room, 0), lastPause
 }
 
-// pause waits until a call ends or d has passed.
+// pause waits until a call ends, the endpoint moves, or d has passed.
 func (s *sender) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -232,20 +237,29 @@ func (s *sender) count(n int) {
 	s.mu.Lock()
 	s.running += n
 	s.mu.Unlock()
+	s.nudge()
+}
+
+// nudge ends a pause.
+func (s *sender) nudge() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// heard records that the endpoint answered, and for how long it wants no more tasks.
-func (s *sender) heard(pause time.Duration, why string) {
+// heard records that the endpoint answered at a URL, and for how long it wants no more tasks.
+func (s *sender) heard(url string, pause time.Duration, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.failures, s.trouble = time.Now(), 0, ""
-	// An answer also ends the failure that another process has stored. Now and then is often enough to find out.
-	if s.state.Fails() || s.last.Sub(s.state.Arrived) > sayAgain {
-		s.state.Arrived, s.news = s.last.UTC(), true
+	s.last = time.Now()
+	if s.endpoint.URL != url {
+		return // it has moved
+	}
+	s.failures, s.trouble = 0, ""
+	// Another process may have stored a failure that this answer ends.
+	if s.state.Fails() || s.last.Sub(s.state.Arrived) > checkEvery {
+		s.state, s.news = herald.Delivery{Arrived: s.last.UTC()}, true
 	}
 	if pause > 0 {
 		s.until, s.trouble = time.Now().Add(pause), why
@@ -255,11 +269,15 @@ func (s *sender) heard(pause time.Duration, why string) {
 
 // unheard records that the endpoint could not be reached. It is left alone, for longer each time, so that an outage
 // does not use up the attempts of all tasks.
-func (s *sender) unheard(why string) {
+func (s *sender) unheard(url, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	s.last, s.trouble = now, why
+	s.last = now
+	if s.endpoint.URL != url {
+		return // it has moved
+	}
+	s.trouble = why
 	if now.Before(s.until) {
 		return // other calls in progress report the same
 	}

@@ -36,7 +36,7 @@ func TestSecretsOfEndpointsAreEncryptedAndKeysRotated(t *testing.T) {
 	if err := with(sealtest.Ring("old")).Reseal(ctx); err != nil {
 		t.Fatal(err)
 	}
-	second, err := with(sealtest.Ring("old")).Rotate(ctx, "q")
+	second, _, err := with(sealtest.Ring("old")).Rotate(ctx, "q")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,6 +71,7 @@ var errHandedOver = errors.New("the endpoint ends the task by the API")
 
 // send calls the endpoint with one task, and reports how the attempt ended.
 func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
+	defer s.note(hard) // after the verdict, which must not wait for it
 	timeout := d.Timeout
 	if l.Timeout > 0 {
 		timeout = l.Timeout
@@ -85,7 +86,6 @@ func (s *sender) send(hard context.Context, d *document, l tusk.Lent) {
 		s.beat(ctx, l.Receipt, end)
 	}()
 	output, err := s.call(ctx, d, l)
-	s.note(hard)
 	end(nil)
 	<-beating
 	switch cause := context.Cause(ctx); {
@@ -185,14 +185,14 @@ func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output jso
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, s.unreached(ctx, request, err)
+		return nil, s.unreached(ctx, d, request, err)
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return nil, s.unreached(ctx, request, err)
+		return nil, s.unreached(ctx, d, request, err)
 	}
-	return s.judge(response, answer)
+	return s.judge(d, response, answer)
 }
 
 // loadArgs reads args that are stored outside the database.
@@ -209,26 +209,26 @@ func (s *sender) loadArgs(ctx context.Context, l *tusk.Lent) error {
 }
 
 // unreached explains why there was no response, without the URL, which may contain a secret.
-func (s *sender) unreached(ctx context.Context, r *http.Request, err error) error {
+func (s *sender) unreached(ctx context.Context, d *document, r *http.Request, err error) error {
 	if context.Cause(ctx) != nil {
 		return ctx.Err()
 	}
 	text := reach.Unreached(r, err)
-	s.unheard(text)
+	s.unheard(d.URL, text)
 	if errors.Is(err, reach.ErrTarget) { // an attempt cannot fix this, so it is not counted
 		return tusk.Snooze(time.Minute)
 	}
 	return errors.New("endpoint not reached: " + text)
 }
 
-func (s *sender) judge(r *http.Response, answer []byte) (output json.RawMessage, err error) {
+func (s *sender) judge(d *document, r *http.Response, answer []byte) (output json.RawMessage, err error) {
 	answer = bytes.TrimSpace(answer)
 	switch {
 	case r.StatusCode == http.StatusAccepted:
-		s.heard(0, "")
+		s.heard(d.URL, 0, "")
 		return nil, errHandedOver
 	case r.StatusCode/100 == 2:
-		s.heard(0, "")
+		s.heard(d.URL, 0, "")
 		if json.Valid(answer) && tusk.ValidateOutput(answer) == nil {
 			output = answer
 		}
@@ -244,10 +244,10 @@ func (s *sender) judge(r *http.Response, answer []byte) (output json.RawMessage,
 	err = errors.New(text)
 	if r.StatusCode == http.StatusTooManyRequests || r.StatusCode == http.StatusServiceUnavailable {
 		if after, ok := reach.RetryAfter(r.Header.Get("Retry-After"), time.Now()); ok {
-			s.heard(after, r.Status)
+			s.heard(d.URL, after, r.Status)
 			return nil, tusk.RetryAfter(after, err)
 		}
 	}
-	s.heard(0, "")
+	s.heard(d.URL, 0, "")
 	return nil, err
 }

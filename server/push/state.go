@@ -2,6 +2,7 @@ package push
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,27 +11,42 @@ import (
 )
 
 const (
-	stateKind = herald.EndpointState
-	maxError  = 300         // bytes of a stored error
-	sayAgain  = time.Minute // after which an endpoint that answers is stored to have done so, if its state says otherwise
+	stateKind  = herald.EndpointState
+	maxError   = 300         // bytes of a stored error
+	checkEvery = time.Minute // how often an endpoint that answers is checked for a stored failure
 )
 
-// note stores that an endpoint was not reached, or that it has answered since then. Other answers are not stored.
-func (b *Book) note(ctx context.Context, queue string, now herald.Delivery) error {
-	if now.Fails() {
-		return shelf.ChangeOf(ctx, b.store, recordKind, stateKind, queue, func(doc *herald.Delivery) {
-			doc.Failed, doc.Error = now.Failed, now.Error
-		})
-	}
+// note stores that an endpoint was not reached at a URL, or that it has answered since then. Other answers are not
+// stored, and nothing is stored if the endpoint has another URL by now. Servers' clocks differ, so the order of the
+// notes decides which is the latest.
+func (b *Book) note(ctx context.Context, queue, url string, now herald.Delivery) error {
 	return shelf.Change(ctx, b.store, stateKind, queue, func(doc *herald.Delivery, exists bool, _ int) (bool, error) {
+		docs, err := b.documents(ctx)
+		if err != nil ||
+			!slices.ContainsFunc(docs, func(d document) bool { return d.Queue == queue && d.URL == url }) {
+			return exists, err
+		}
+		if now.Fails() {
+			doc.Failed, doc.Error = now.Failed, now.Error
+			if !doc.Fails() {
+				doc.Arrived = time.Time{}
+			}
+			return true, nil
+		}
 		if doc.Fails() {
 			doc.Arrived = now.Arrived
 		}
-		if doc.Fails() { // the clock of the server that failed is ahead
+		if doc.Fails() {
 			doc.Arrived = doc.Failed
 		}
 		return exists, nil
 	})
+}
+
+// forget removes the state of an endpoint that moves or is removed. It comes first: once the endpoint is changed, no
+// error may hide a new secret.
+func (b *Book) forget(ctx context.Context, queue string) error {
+	return shelf.Remove(ctx, b.store, stateKind, queue)
 }
 
 // note stores the state of the endpoint if it has changed.
@@ -44,7 +60,7 @@ func (s *sender) note(ctx context.Context) {
 	s.noting.Lock() // so that the latest state is stored last
 	defer s.noting.Unlock()
 	s.mu.Lock()
-	queue, now, news := s.endpoint.Queue, s.state, s.news
+	queue, url, now, news := s.endpoint.Queue, s.endpoint.URL, s.state, s.news
 	s.news = false
 	s.mu.Unlock()
 	if !news {
@@ -52,8 +68,11 @@ func (s *sender) note(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := s.book.note(ctx, queue, now); err != nil {
+	if err := s.book.note(ctx, queue, url, now); err != nil {
 		s.log.Warn("push: the state of the endpoint is not stored", "queue", queue, "error", err)
+		s.mu.Lock()
+		s.news = s.endpoint.URL == url // the next call tries again
+		s.mu.Unlock()
 	}
 }
 

@@ -91,7 +91,7 @@ func ChangeOf[T any](ctx context.Context, s store.Recorder, owner, kind, name st
 const resealing = time.Minute
 
 // Reseal calls reseal, which encrypts the secrets in documents with the primary key. It logs an error, and gives up
-// after a minute: what serves the documents begins although the database does not answer.
+// after a minute, so that a database that does not answer does not delay the start any longer.
 func Reseal(ctx context.Context, log *slog.Logger, what string, reseal func(context.Context) error) {
 	limited, cancel := context.WithTimeout(ctx, resealing)
 	defer cancel()

@@ -39,6 +39,9 @@ func (v *visit) endpoints(d endpointsData, problem error) (a answer, err error) 
 	for _, e := range all {
 		d.Endpoints = append(d.Endpoints, endpointRow{e, v.Push.Status(e.Queue)})
 	}
+	if err != nil && d.Secret != "" { // show the secret at least
+		d.Problem, err = failureOf(err).Text, nil
+	}
 	a.data = d
 	return a, err
 }
@@ -75,7 +78,7 @@ func (v *visit) storeEndpoint(f endpointForm) (secret string, err error) {
 
 func rotateEndpoint(v *visit) (answer, error) {
 	v.target = short(v.r.PathValue("queue"))
-	secret, err := v.Endpoints.Rotate(v.r.Context(), v.r.PathValue("queue"))
+	secret, _, err := v.Endpoints.Rotate(v.r.Context(), v.r.PathValue("queue"))
 	v.note("endpoints.rotate", err)
 	if err != nil {
 		return answer{page: "failure"}, err
