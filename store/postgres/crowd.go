@@ -14,6 +14,7 @@ import (
 
 const (
 	crowdEvery  = 20 * time.Second // how long the list of a queue's workers is used
+	emptyEvery  = time.Second      // the same for a queue without workers, which may just be starting
 	mostCounted = 50               // workers of a queue
 	mostAsked   = 50               // queues of one look
 
@@ -127,7 +128,7 @@ func (s *Store) workersOf(queue string) []store.ID {
 	s.workers.mu.Lock()
 	defer s.workers.mu.Unlock()
 	c := s.workers.all[queue]
-	if time.Since(c.at) > crowdEvery {
+	if age := time.Since(c.at); age > crowdEvery || len(c.workers) == 0 && age > emptyEvery {
 		s.workers.set(queue, c.workers)
 		go s.countWorkers(queue)
 	}
