@@ -69,13 +69,14 @@ var audited = []planted{
 		{"store/postgres/migrate.go", "pg_catalog.pg_advisory_xact_lock($1)", "pg_catalog.pg_advisory_lock($1)"}},
 		caught: "advisory locks"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=10s"},
 	{mutant: mutant{name: "maintenance sets a timeout for its session", edits: []change{
-		{"store/postgres/sql/segment.sql", "'lock_timeout', $1::text, true)", "'lock_timeout', $1::text, false)"}},
+		{"store/postgres/functions/13_maintain.sql", "|| 'ms', true);", "|| 'ms', false);"}},
 		caught: "keeps the timeouts"}, in: "store/postgres", test: "RunsTwiceBehindAPooler$", env: "TUSK_TEST_HISTORY=30s"},
 	{mutant: mutant{name: "maintenance goes on while it is held up", edits: []change{
 		{"store/postgres/segment.go", "err != nil || !dropped {\n			return unlessBusy(err)",
 			"unlessBusy(err) != nil {\n			return err"},
-		{"store/postgres/segment.go", "	return 0, nil\n}\n\n// logUsers",
-			"	return 2050 * time.Millisecond, nil\n}\n\n// logUsers"}},
+		{"store/postgres/functions/13_maintain.sql", "  return false;\nend $$;\n\n-- Makes the tables of a segment",
+			"  perform set_config('lock_timeout', '2050ms', true);\n  return true;\nend $$;\n\n" +
+				"-- Makes the tables of a segment"}},
 		caught: "maintenance takes"}, in: "store/postgres", test: "RunsTwiceWhateverCommitsWhen$",
 		env: "TUSK_TEST_HISTORY=2m"},
 	{mutant: mutant{name: "a flush takes a lock for each of its tasks, however many", edits: []change{

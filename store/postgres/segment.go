@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -57,23 +55,12 @@ func (s *Store) maintain(ctx context.Context, term int64) (failed error) {
 }
 
 func (s *Store) addSegments(ctx context.Context, term int64) error {
-	for {
-		width, made := int64(0), false
-		err := s.query(ctx, "next_segment", func(raw [][]byte) error {
-			width = int64Of(raw[0])
-			return nil
-		}, segmentHours)
-		if err != nil || width == 0 {
-			return err
-		}
-		err = s.lockLog(ctx, s.do("add_segment", term, width).into(func(raw [][]byte) error {
-			made = len(raw[0]) > 0
-			return nil
-		}))
-		if err != nil || !made {
+	for made := "the first"; made != ""; {
+		if err := s.scan(ctx, "add_segment", []any{&made}, term, segmentHours); err != nil {
 			return unlessBusy(err) // the last segment has no end
 		}
 	}
+	return nil
 }
 
 func (s *Store) dropSegments(ctx context.Context, term int64) error {
@@ -83,64 +70,15 @@ func (s *Store) dropSegments(ctx context.Context, term int64) error {
 			return err
 		}
 		var dropped bool
-		err = s.lockLog(ctx, s.do("drop_segment", term, old.parent, old.name).into(func(raw [][]byte) error {
-			dropped = raw[0][0] != 0
-			return nil
-		}), s.do("forget_segment", old.name))
+		err = s.write(ctx, []step{s.do("no_jit"),
+			s.do("drop_segment", term, old.parent, old.name).into(func(raw [][]byte) error {
+				dropped = raw[0][0] != 0
+				return nil
+			}), s.do("forget_segment", old.name)})
 		if err != nil || !dropped {
 			return unlessBusy(err)
 		}
 	}
-}
-
-const (
-	quietWithin = 2 * time.Second        // how long awaitLog waits
-	quietAfter  = 250 * time.Millisecond // how long the transactions that use the log may take to end
-	leastWait   = 50 * time.Millisecond  // the shortest timeout for the lock
-)
-
-// lockLog sends steps that lock the log, in one transaction. It sends none if the log cannot be locked soon.
-func (s *Store) lockLog(ctx context.Context, steps ...step) error {
-	wait, err := s.awaitLog(ctx)
-	if err != nil || wait == 0 {
-		return err
-	}
-	within := s.do("lock_within", strconv.FormatInt(wait.Milliseconds(), 10)+"ms")
-	return s.write(ctx, append([]step{s.do("no_jit"), within}, steps...))
-}
-
-// awaitLog waits, without a lock, for a moment at which the log can probably be locked soon: all transactions that use
-// it end within quietAfter. It returns the lock timeout to set, because a newer transaction may stay open, and all
-// others would queue up behind the lock that waits for it. It returns 0 if there is no such moment for a while.
-func (s *Store) awaitLog(ctx context.Context) (wait time.Duration, err error) {
-	for began := time.Now(); time.Since(began) < quietWithin; {
-		looked := time.Now()
-		users, err := s.logUsers(ctx, nil)
-		for err == nil && len(users) > 0 && time.Since(looked) <= quietAfter {
-			select {
-			case <-ctx.Done():
-				return 0, ctx.Err()
-			case <-time.After(10 * time.Millisecond):
-			}
-			users, err = s.logUsers(ctx, users)
-		}
-		if err != nil {
-			return 0, err
-		}
-		if len(users) == 0 {
-			return min(leastWait+2*time.Since(looked), quietAfter), nil
-		}
-	}
-	return 0, nil
-}
-
-// logUsers returns the transactions that use the log, out of the given ones or, if these are nil, of all.
-func (s *Store) logUsers(ctx context.Context, of []string) (users []string, err error) {
-	err = s.query(ctx, "log_users", func(raw [][]byte) error {
-		users = append(users, string(raw[0]))
-		return nil
-	}, of)
-	return users, err
 }
 
 // segment is a table of the log.

@@ -1,25 +1,3 @@
--- name: next_segment
--- For how many transactions the next segment should be made, if the bounded ones are nearly full: about as many as begin
--- in $1 hours.
-select x.width
-from (
-  select s.hi, h.here, least(greatest((h.here - s.made_xid::text::bigint)::numeric
-      / greatest(extract(epoch from clock_timestamp() - s.made_at), 60::numeric) * 3600::numeric * $1::numeric,
-    100000::numeric), 200000000::numeric)::bigint as width
-  from (select y.* from tusk.segment y where y.hi is not null order by y.hi desc limit 1) s
-  cross join (select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as here) h) x
-where x.here + x.width / 2::bigint >= x.hi::text::bigint
-
--- name: log_users
--- The transactions that use the log: those of $1 that still do or, if $1 is null, all.
-select l.virtualtransaction from pg_locks l
-where l.relation = 'tusk.log'::regclass::oid
-  and l.database = (select d.oid from pg_database d where d.datname = current_database())
-  and ($1::text[] is null or l.virtualtransaction = any($1))
-
--- name: lock_within
-select pg_catalog.set_config('lock_timeout', $1::text, true)
-
 -- name: add_segment
 select coalesce(tusk_fn.add_segment($1, $2), '')
 
