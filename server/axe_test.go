@@ -26,7 +26,7 @@ var axe = sync.OnceValues(func() (string, error) {
 	return string(text), err
 })
 
-// Rules of axe, as its options. Those about colours take most of the time.
+// Rules of axe, as its options.
 const (
 	allRules    = `{resultTypes: ["violations"]}`
 	colourRules = `{resultTypes: ["violations"], runOnly: ["color-contrast", "link-in-text-block"]}`
