@@ -207,6 +207,12 @@ func TestCheckFindsVariablesThatACommandRefuses(t *testing.T) {
 	if r := sh.run("config", "check"); r.status != 0 || !strings.Contains(r.err, "TUSK_CONCURRENCY is not a setting") {
 		t.Errorf("status %d: %s", r.status, r.out+r.err)
 	}
+
+	sh = newShell(t) // Kubernetes sets this for a service that is called tusk
+	sh.env = append(sh.env, "TUSK_PORT=tcp://10.0.0.1:80")
+	if r := sh.run("config", "check"); r.status != 0 || strings.Contains(r.err, "TUSK_PORT") {
+		t.Errorf("status %d: %s", r.status, r.out+r.err)
+	}
 }
 
 func TestAVariableOfAFlagForAFileNamesTheFile(t *testing.T) {
@@ -216,6 +222,10 @@ func TestAVariableOfAFlagForAFileNamesTheFile(t *testing.T) {
 	id := strings.TrimSpace(sh.must("enqueue", "k", "--quiet"))
 	if got := sh.must("tasks", "args", id); got != `{"n":1}` {
 		t.Errorf("the args are %s", got)
+	}
+	id = strings.TrimSpace(sh.must("enqueue", "k", `{"n":2}`, "--quiet"))
+	if got := sh.must("tasks", "args", id); got != `{"n":2}` {
+		t.Errorf("the args are %s, want those of the command", got)
 	}
 	if got := sh.setting("enqueue.args_file"); got != "args.json from TUSK_ENQUEUE_ARGS_FILE" {
 		t.Error(got)

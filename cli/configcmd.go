@@ -81,6 +81,7 @@ func (app *App) strangeVariables() (refused, strange []string) {
 		switch {
 		case app.env[name] == "" || !strings.HasPrefix(name, "TUSK_") || strings.HasPrefix(name, "TUSK_TASK_"):
 		case slices.Contains(known, setting):
+		case isServiceLink(app.env[name]):
 		case len(full) > 0 && !slices.ContainsFunc(full, isSet):
 			suffix := strings.TrimPrefix(name, setting)
 			for i := range full {
@@ -92,6 +93,11 @@ func (app *App) strangeVariables() (refused, strange []string) {
 		}
 	}
 	return refused, strange
+}
+
+// isServiceLink reports whether Kubernetes has set a variable, for a service that is called tusk.
+func isServiceLink(value string) bool {
+	return strings.HasPrefix(value, "tcp://") || strings.HasPrefix(value, "udp://")
 }
 
 type settingRow struct {

@@ -70,6 +70,7 @@ With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place 
 func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task *taskFlags, dryRun bool) error {
 	raw := tusk.RawArgs{Name: args[0]}
 	if len(args) == 2 {
+		file = "" // what the command names counts more than a variable
 		var err error
 		if raw.JSON, err = app.argsJSON(args[1]); err != nil {
 			return err

@@ -88,7 +88,7 @@ func TestABadItemOfALeaseBatchFailsAlone(t *testing.T) {
 	s := start(t)
 	s.do("POST", "/api/v1/tasks", `{"kind":"k"}`).want(t, 201, nil)
 	var lent server.LeasedTasks
-	s.do("POST", "/api/v1/lease", `{"queues":["default"]}`).want(t, 200, &lent)
+	s.do("POST", "/api/v1/lease", `{"queues":["default"],"wait":"10s"}`).want(t, 200, &lent)
 	var out server.LeaseResults
 	s.do("POST", "/api/v1/lease/batch", object{"items": []object{{"action": "complete", "lease_id": "nonsense"},
 		{"action": "explode", "lease_id": lent.Tasks[0].LeaseID},

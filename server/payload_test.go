@@ -221,7 +221,7 @@ func TestNoTokenReachesThePayloadsOfAnother(t *testing.T) {
 		k.as(token, "GET", "/api/v1/tasks/"+e.ID+"/args", nil).want(t, status, nil)
 	}
 	var leased server.LeasedTasks
-	k.do("POST", "/api/v1/lease", object{"queues": []string{"mine"}}).want(t, 200, &leased)
+	k.do("POST", "/api/v1/lease", object{"queues": []string{"mine"}, "wait": "10s"}).want(t, 200, &leased)
 	other := k.tokenFor(access.Token{Name: "w", Role: access.Worker, Queues: []string{"theirs"}})
 	k.as(other, "GET", "/api/v1/lease/args", nil, "Lease-Id", leased.Tasks[0].LeaseID).problem(t, 403, "forbidden")
 	k.as(other, "POST", "/api/v1/lease/complete/large",

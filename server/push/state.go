@@ -21,6 +21,9 @@ const (
 // notes decides which is the latest.
 func (b *Book) note(ctx context.Context, queue, url string, now herald.Delivery) error {
 	return shelf.Change(ctx, b.store, stateKind, queue, func(doc *herald.Delivery, exists bool, _ int) (bool, error) {
+		if !exists && !now.Fails() {
+			return false, nil
+		}
 		docs, err := b.documents(ctx)
 		if err != nil ||
 			!slices.ContainsFunc(docs, func(d document) bool { return d.Queue == queue && d.URL == url }) {
@@ -71,7 +74,7 @@ func (s *sender) note(ctx context.Context) {
 	if err := s.book.note(ctx, queue, url, now); err != nil {
 		s.log.Warn("push: the state of the endpoint is not stored", "queue", queue, "error", err)
 		s.mu.Lock()
-		s.news = s.endpoint.URL == url // the next call tries again
+		s.news = s.news || s.endpoint.URL == url // the next call tries again
 		s.mu.Unlock()
 	}
 }

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tuskqueue/tusk/store"
@@ -218,24 +220,22 @@ func (l *ledger) doubt() {
 // probe queries the ledger until it answers.
 func (l *ledger) probe() {
 	for {
-		err := l.try()
+		tried, err := l.try()
 		l.mu.Lock()
-		l.barred = nil
-		if err == nil && l.broken && l.s.life.Err() == nil { // a connection broke during the probe
-			l.mu.Unlock()
-			continue
-		}
-		if err == nil || l.s.life.Err() != nil {
+		switch {
+		case l.s.life.Err() != nil || err == nil && !l.broken:
+			l.barred = nil
 			l.comeBack()
 			l.probing = false
 			l.mu.Unlock()
 			return
-		}
-		if errors.Is(err, store.ErrReadOnly) {
+		case err == nil: // a connection broke during the probe
+		case l.engine != tried: // it was found elsewhere during the probe
+		case errors.Is(err, store.ErrReadOnly):
 			l.comeBack()
 			l.barred = err
-		} else {
-			l.why, l.away = err, true
+		default:
+			l.why, l.away, l.barred = err, true, nil
 			l.leave()
 		}
 		l.mu.Unlock()
@@ -246,8 +246,8 @@ func (l *ledger) probe() {
 	}
 }
 
-// try makes a cheap query. If the schema is gone, it looks for the ledger on all servers.
-func (l *ledger) try() error {
+// try makes a cheap query by an engine, which it returns. If the schema is gone, it looks for the ledger on all servers.
+func (l *ledger) try() (*postgres.Store, error) {
 	ctx, cancel := context.WithTimeout(l.s.life, probeWithin)
 	defer cancel()
 	l.mu.Lock()
@@ -259,7 +259,7 @@ func (l *ledger) try() error {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.broken = true
-			return err
+			return engine, err
 		}
 	}
 	err := store.ErrSchemaMissing
@@ -270,39 +270,43 @@ func (l *ledger) try() error {
 		err = engine.Writable(ctx)
 	}
 	if !errors.Is(err, store.ErrSchemaMissing) {
-		return err
+		return engine, err
 	}
 	seen, err := l.s.find(ctx)
 	if err != nil {
-		return err
+		return engine, err
 	}
-	return seen.problem(l.no)
+	return engine, seen.problem(l.no)
 }
 
-// connects fails if the server accepts no new connections.
+// connects fails if the server refuses a new connection because it does not run. Other errors prove nothing: it may have
+// too many clients, or take long to log them in. The ledgers of a server share a failure until they probe again.
 func (at *server) connects(ctx context.Context) error {
-	c, err := at.connect(ctx)
+	at.dialing.Lock()
+	defer at.dialing.Unlock()
+	if time.Since(at.refusedAt) < probeAgain {
+		return at.refused
+	}
+	c, err := postgres.Dial(ctx, at.pool)
 	if err == nil {
 		_ = c.Close(ctx)
 		return nil
 	}
-	var said *pgconn.PgError
-	if errors.As(err, &said) && !strings.HasPrefix(said.Code, "57") { // it answers, but has too many clients
+	if !refuses(err) {
 		return nil
 	}
+	at.refused, at.refusedAt = err, time.Now()
 	return err
 }
 
-// connect opens a connection outside the pool.
-func (at *server) connect(ctx context.Context) (*pgx.Conn, error) {
-	config := at.pool.Config()
-	to := config.ConnConfig.Copy()
-	if config.BeforeConnect != nil { // it may change the address
-		if err := config.BeforeConnect(ctx, to); err != nil {
-			return nil, err
-		}
+func refuses(err error) bool {
+	var said *pgconn.PgError
+	if errors.As(err, &said) {
+		return strings.HasPrefix(said.Code, "57P") // it shuts down, or starts
 	}
-	return pgx.ConnectConfig(ctx, to)
+	return slices.ContainsFunc([]error{
+		syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EHOSTUNREACH, syscall.ENETUNREACH, io.EOF, io.ErrUnexpectedEOF,
+	}, func(one error) bool { return errors.Is(err, one) })
 }
 
 func (l *ledger) end() error {

@@ -85,7 +85,7 @@ func (s *Store) lockServers(ctx context.Context) (unlock func(), err error) {
 		}
 	}
 	for _, at := range s.servers() {
-		c, err := at.connect(ctx)
+		c, err := postgres.Dial(ctx, at.pool)
 		if err != nil {
 			unlock()
 			return nil, notGone(fmt.Errorf("%s: %w", at.name, err))

@@ -79,6 +79,10 @@ type server struct {
 
 	mu      sync.Mutex
 	running postgres.Running // as last seen
+
+	dialing   sync.Mutex
+	refused   error // how it refused a connection
+	refusedAt time.Time
 }
 
 var _ store.Store = (*Store)(nil)
@@ -318,7 +322,7 @@ func askTogether[T any](
 	answers, err := ask(ctx, all[places[0]], func(ctx context.Context, _ *postgres.Store) ([]T, error) {
 		return trip(ctx)
 	})
-	if err != nil && !errors.Is(err, postgres.ErrNotTogether) {
+	if err != nil && !errors.Is(err, postgres.ErrNotTogether) && !errors.Is(ctx.Err(), context.Canceled) {
 		suspect()
 	}
 	return answers, err

@@ -2,6 +2,7 @@ package ledgers
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -94,11 +95,11 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 				return
 			}
 			defer cancel()
-			_ = postgres.ListenAll(within, engines, func(i int, h store.Hint) {
+			err := postgres.ListenAll(within, engines, func(i int, h store.Hint) {
 				s.turns.listen(numbers[i], true)
 				wake(numbers[i], h)
 			})
-			if within.Err() == nil {
+			if errors.Is(err, postgres.ErrCut) {
 				s.doubtAll(at)
 			}
 		}()
@@ -124,7 +125,7 @@ func (s *Store) listenAt(ctx context.Context, at *server, wake func(no int, h st
 	}
 }
 
-// doubtAll probes the ledgers of a server after its listener has failed. When a server is killed, that is the first sign:
+// doubtAll probes the ledgers of a server whose listener was cut off. When a server is killed, that is the first sign:
 // idle backends end at once, but busy ones may go on to store tasks, which nobody would claim.
 func (s *Store) doubtAll(at *server) {
 	for _, l := range *s.all.Load() {

@@ -173,7 +173,9 @@ func (s *Store) handBack(late *request) {
 			t := &late.tasks[i]
 			back[i] = store.Outcome{Task: t, State: store.Available, Attempt: t.Attempt - 1, Crashes: t.Crashes}
 		}
-		_, err := finishAt(s.life, late.l, back)
+		within, cancel := context.WithTimeout(s.life, followUpWithin)
+		defer cancel()
+		_, err := finishAt(within, late.l, back)
 		s.turns.heat(late.l.no, err == nil)
 	})
 }

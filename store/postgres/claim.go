@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -44,10 +45,12 @@ func (s *Store) claim(ctx context.Context, a *ask, c *claimed) error {
 	if s.sparse.Load() && len(a.queues) <= fewQueues {
 		name = "claim_sparse"
 	}
+	began := time.Now()
 	if err := s.query(ctx, name, c.read, [16]byte(a.Worker), [16]byte(a.Token), a.queues, a.Limit, a.lock,
 		s.fuller.Load(), s.packed.Load()); err != nil {
 		return err
 	}
+	s.near.claims.add(time.Since(began))
 	s.lane.Store(0)
 	s.sparse.Store(len(c.tasks) == 0)
 	if len(c.tasks) > 0 {

@@ -18,8 +18,8 @@ const (
 	mostCounted = 50               // workers of a queue
 	mostAsked   = 50               // queues of one look
 
-	// When workers are notified of a task, the first claims at once, the second after courtesy, and each further one
-	// after twice the time of the previous one, up to longestCourtesy.
+	// When workers are notified of a task, the first claims at once. The second waits for courtesy, or half as long again
+	// as claims take, up to turnOfFirst. Each further one waits twice as long as the previous one, up to longestCourtesy.
 	courtesy        = 3 * time.Millisecond
 	longestCourtesy = 60 * time.Millisecond
 	// turnOfFirst is how long one worker stays the first. Processes whose clocks differ by more do not agree on it.
@@ -48,7 +48,7 @@ func (c *crowd) tell(queue string) {
 	var wait time.Duration
 	now := time.Now()
 	if !bell.Leads(queue) && c.s.near.has(queue) {
-		wait = courtesyOf(placeOf(c.s.attendant.idsOf(c.s), c.s.workersOf(queue), now))
+		wait = courtesyOf(placeOf(c.s.attendant.idsOf(c.s), c.s.workersOf(queue), now), c.s.near.claims.time())
 	}
 	if wait == 0 {
 		c.tellNow(queue)
@@ -76,12 +76,13 @@ func (c *crowd) tellNow(queue string) {
 	c.wake(queue)
 }
 
-// courtesyOf returns how long a worker waits for others, given its place.
-func courtesyOf(place int) time.Duration {
+// courtesyOf returns how long a worker waits for others, given its place and how long claims take.
+func courtesyOf(place int, claims time.Duration) time.Duration {
 	if place == 0 {
 		return 0
 	}
-	return min(courtesy<<min(place-1, 10), longestCourtesy)
+	second := min(max(courtesy, claims+claims/2), turnOfFirst)
+	return min(second<<min(place-1, 10), longestCourtesy)
 }
 
 // placeOf returns the place of the first of a process's workers among all workers of a queue, from 0. The order changes

@@ -48,16 +48,18 @@ func TestOfACrowdOneIsFirst(t *testing.T) {
 }
 
 func TestCourtesyIsBounded(t *testing.T) {
-	last := courtesyOf(0)
-	if last != 0 {
-		t.Errorf("the first waits for %v", last)
-	}
-	for place := 1; place < 100; place++ {
-		wait := courtesyOf(place)
-		if wait < last || wait < courtesy || wait > longestCourtesy {
-			t.Fatalf("at place %d: %v, and before it %v", place, wait, last)
+	for _, claims := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, time.Minute} {
+		last := courtesyOf(0, claims)
+		if last != 0 {
+			t.Errorf("the first waits for %v", last)
 		}
-		last = wait
+		for place := 1; place < 100; place++ {
+			wait := courtesyOf(place, claims)
+			if wait < last || wait < min(max(courtesy, claims), turnOfFirst) || wait > longestCourtesy {
+				t.Fatalf("claims take %v; at place %d: %v, and before it %v", claims, place, wait, last)
+			}
+			last = wait
+		}
 	}
 }
 

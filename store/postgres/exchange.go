@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -72,6 +73,7 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 	}
 	x.tasks = nil
 	var lane int64
+	began := time.Now()
 	err := s.queryOnce(ctx, s.sql["exchange"], func(raw [][]byte) error {
 		if raw[1] != nil {
 			x.tasks = make([]store.Task, 1)
@@ -83,6 +85,7 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 		return nil
 	}, args...)
 	if err == nil {
+		s.near.claims.add(time.Since(began))
 		s.lane.Store(lane)
 		s.near.took(x.ask.ClaimRequest, x.tasks)
 	}

@@ -246,5 +246,5 @@ func (s *Store) inLine(ctx context.Context, term int64, from, to int, steps ...s
 		one.text = words.Replace(one.text)
 		all = append(all, one)
 	}
-	return s.write(ctx, all)
+	return s.write(ctx, s.pinned(all...))
 }

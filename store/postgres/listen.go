@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
@@ -25,6 +26,9 @@ var (
 	_ store.Notifier = (*Store)(nil)
 	_ store.Prompter = (*Store)(nil)
 )
+
+// ErrCut says that the connection of a listener broke after notifications had arrived on it.
+var ErrCut = errors.New("the connection broke")
 
 // errDeaf says that notifications do not arrive.
 var errDeaf = errors.New("notifications do not arrive, as behind a pooler in transaction mode")
@@ -72,10 +76,23 @@ type listener struct {
 	wake func(i int, h store.Hint)
 }
 
+// Dial opens a connection outside a pool in the way the pool does. BeforeConnect may set a password that changes, or
+// another address.
+func Dial(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
+	config := pool.Config()
+	to := config.ConnConfig.Copy()
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, to); err != nil {
+			return nil, err
+		}
+	}
+	return pgx.ConnectConfig(ctx, to)
+}
+
 func (l *listener) start(ctx context.Context) (*pgx.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, listenWithin)
 	defer cancel()
-	c, err := pgx.ConnectConfig(within, l.all[0].pool.Config().ConnConfig.Copy())
+	c, err := Dial(within, l.all[0].pool)
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +138,8 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 				c.tell(n.Payload)
 			}
 			heard, asked, wait = true, false, first.pingEvery+rand.N(first.pingEvery/4)
+		case ctx.Err() == nil && quiet.Err() == nil && heard:
+			return fmt.Errorf("%w: %w", ErrCut, err)
 		case ctx.Err() != nil || quiet.Err() == nil:
 			return err
 		case asked:

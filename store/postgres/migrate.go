@@ -43,7 +43,12 @@ func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, 
 	if err != nil {
 		return nil, err
 	}
-	db := stdlib.OpenDB(*s.pool.Config().ConnConfig.Copy())
+	var options []stdlib.OptionOpenDB
+	config := s.pool.Config()
+	if config.BeforeConnect != nil {
+		options = append(options, stdlib.OptionBeforeConnect(config.BeforeConnect))
+	}
+	db := stdlib.OpenDB(*config.ConnConfig.Copy(), options...)
 	defer db.Close()
 	if err := s.createSchema(ctx, db); err != nil {
 		return nil, err

@@ -12,9 +12,10 @@ import (
 )
 
 const (
-	// nearPatience is how long the workers of this process have to claim a task, in addition to the time between
-	// their claims.
+	// The workers of this process have nearPatience to claim a task, or twice as long as their claims take, in addition
+	// to the time between their claims.
 	nearPatience = 4 * time.Millisecond
+	mostPatience = 50 * time.Millisecond
 
 	nearRest   = time.Second     // after they did not claim one, others are notified at once for this time
 	mostNear   = 256             // tasks that are expected at a time
@@ -28,6 +29,8 @@ type near struct {
 	bell  bell.Bell    // heard by the listeners of this process
 	leads atomic.Int64 // when this process was known to lead, in nanoseconds
 
+	claims typical // how long claims take, which depends on how far the server is and how much it has to do
+
 	busy atomic.Bool // as many tasks run in this process as it has slots or processors, so none are offered
 
 	mu       sync.Mutex
@@ -35,6 +38,15 @@ type near struct {
 	expected map[store.ID]fate   // tasks that no worker of this process has claimed yet
 	queues   map[string]*offered
 }
+
+// typical is a moving average of the times that calls take.
+type typical struct{ nanoseconds atomic.Int64 }
+
+func (t *typical) add(took time.Duration) {
+	t.nanoseconds.Add((int64(took) - t.nanoseconds.Load()) / 8)
+}
+
+func (t *typical) time() time.Duration { return time.Duration(t.nanoseconds.Load()) }
 
 // beaten is the state of a worker according to its last beat and claim.
 type beaten struct {
@@ -99,12 +111,16 @@ func (n *near) serves(queue string) bool { return n.patience(queue) > 0 }
 // claims from the queue. The caller holds the lock.
 func (n *near) patience(queue string) (least time.Duration) {
 	for _, w := range n.workers {
-		if has := nearPatience + w.every; (least == 0 || has < least) && slices.Contains(w.queues, queue) &&
+		if has := n.leastPatience() + w.every; (least == 0 || has < least) && slices.Contains(w.queues, queue) &&
 			time.Now().Before(w.until) {
 			least = has
 		}
 	}
 	return least
+}
+
+func (n *near) leastPatience() time.Duration {
+	return min(max(nearPatience, 2*n.claims.time()), mostPatience)
 }
 
 // servesAlone reports whether all workers of a queue are in this process, as far as is known.
@@ -210,7 +226,7 @@ func (s *Store) offer(queue string, ids []store.ID) {
 		s.ring(queue)
 		return
 	}
-	patience := max(n.patience(queue), nearPatience)
+	patience := max(n.patience(queue), n.leastPatience())
 	until := time.Now().Add(patience)
 	for _, id := range ids {
 		o.until[id] = until

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
+	"github.com/tuskqueue/tusk/store/storetest/wires"
 )
 
 // hears listens until the test is over, and passes on hints after the first, empty one has come.
@@ -104,6 +105,46 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 	}
 	if n := s.Expected(); n > 0 {
 		t.Errorf("%d tasks are expected still", n)
+	}
+}
+
+// The server is far away: each claim takes more than the usual patience. A process that knows it waits for longer.
+func TestPatienceFollowsHowLongClaimsTake(t *testing.T) {
+	_, pool := fresh(t)
+	_, far := wires.Start(t, pool.Config().ConnString(), func(*wires.Wire) wires.Pass {
+		return func(piece []byte, up bool) ([]byte, bool) {
+			if up {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return piece, true
+		}
+	})
+	s, _ := open(t, far, false)
+	other, _ := open(t, pool.Config().ConnString(), false)
+	own, others := hears(t, s), hears(t, other)
+	worker := startWorker(t, s)
+	for range 5 { // it learns how long claims take
+		_, err := s.Claim(t.Context(), store.ClaimRequest{
+			Worker: worker, Token: store.NewToken(), Queues: []string{"q"}, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for try := 0; ; try++ { // a busy machine may claim late
+		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		await(t, own, ofQueues)
+		runsOne(t, s, worker)
+		select {
+		case <-others:
+			if try == 20 {
+				t.Fatal("others are told of each task")
+			}
+			time.Sleep(time.Second + 100*time.Millisecond) // nothing is offered for this time
+		case <-time.After(50 * time.Millisecond):
+			return
+		}
 	}
 }
 

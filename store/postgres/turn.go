@@ -67,6 +67,9 @@ func (s *Store) lookAtLine(ctx context.Context, l *line, term int64, groups, hea
 		steps = append(steps, s.do("line", fewInLine+1).into(l.take))
 	}
 	err := s.read(ctx, s.inOrder(append(steps, s.holders.since(s))...))
+	if err != nil {
+		s.lines.restart() // it may have been committed
+	}
 	if err == nil && !leads {
 		err = store.ErrNotLeader
 	}

@@ -81,7 +81,7 @@ func (w *Attendant) leaveAll(s *Store) {
 // Connect opens a connection and makes sure that it is a session of the server. A pooler invents process ids of its
 // own, and a lock that is taken through it belongs to no client.
 func (w *Attendant) Connect(ctx context.Context) (witness.Session[attended], error) {
-	c, err := pgx.ConnectConfig(ctx, w.pool.Config().ConnConfig.Copy())
+	c, err := Dial(ctx, w.pool)
 	if err != nil {
 		return nil, err
 	}
