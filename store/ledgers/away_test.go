@@ -77,11 +77,7 @@ func TestAServerWhoseBackendsOutliveItIsAway(t *testing.T) {
 	done.Go(func() { _ = s.Listen(listening, func(store.Hint) {}) })
 	defer done.Wait()
 	defer cancel()
-	eventually(t, "it listens", func() bool {
-		found := false
-		listeners.Range(func(any, any) bool { found = true; return true })
-		return found && ledgers.Listens(s)
-	})
+	eventually(t, "it hears of tasks", func() bool { return ledgers.Hears(s, 1) })
 	killed.Store(true)
 	listeners.Range(func(w, _ any) bool { w.(*wires.Wire).Client.Close(); return true })
 	eventually(t, "the ledger is away", func() bool {

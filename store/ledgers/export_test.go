@@ -267,3 +267,6 @@ func Listens(s *Store) bool {
 	defer s.listeners.mu.Unlock()
 	return len(s.listeners.all) > 0
 }
+
+// Hears reports whether notifications of a ledger have arrived.
+func Hears(s *Store, no int) bool { return s.turns.told[no].Load() }
