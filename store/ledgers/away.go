@@ -22,6 +22,7 @@ import (
 const (
 	suspectAfter = time.Second            // a ledger is probed if a call takes longer
 	probeWithin  = 5 * time.Second        // timeout of a probe
+	dialWithin   = time.Second            // how long a probe waits for a new connection
 	probeAgain   = 250 * time.Millisecond // pause between probes
 	settlesIn    = 3 * time.Second        // how long new tasks avoid a ledger after it came back
 )
@@ -248,20 +249,20 @@ func (l *ledger) probe() {
 
 // try makes a cheap query by an engine, which it returns. If the schema is gone, it looks for the ledger on all servers.
 func (l *ledger) try() (*postgres.Store, error) {
-	ctx, cancel := context.WithTimeout(l.s.life, probeWithin)
-	defer cancel()
 	l.mu.Lock()
 	engine, writes, at, broken := l.engine, l.writes, l.at, l.broken
 	l.broken = false
 	l.mu.Unlock()
 	if broken && at != nil {
-		if err := at.connects(ctx); err != nil {
+		if err := at.connects(l.s.life); err != nil {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.broken = true
 			return engine, err
 		}
 	}
+	ctx, cancel := context.WithTimeout(l.s.life, probeWithin)
+	defer cancel()
 	err := store.ErrSchemaMissing
 	if engine != nil {
 		_, err = engine.Records(ctx, store.RecordFilter{Names: []string{""}})
@@ -287,9 +288,11 @@ func (at *server) connects(ctx context.Context) error {
 	if time.Since(at.refusedAt) < probeAgain {
 		return at.refused
 	}
-	c, err := postgres.Dial(ctx, at.pool)
+	within, cancel := context.WithTimeout(ctx, dialWithin)
+	defer cancel()
+	c, err := postgres.Dial(within, at.pool)
 	if err == nil {
-		_ = c.Close(ctx)
+		_ = c.Close(within)
 		return nil
 	}
 	if !refuses(err) {
