@@ -25,7 +25,7 @@ var leaderRef = ref{inMeta, "leader"}
 func (s *Store) Lead(ctx context.Context, c store.Candidate) (answer store.Leadership, err error) {
 	defer says(&err, "lead")
 	me := c.ID.String()
-	err = s.alter(ctx, leaderRef, func(d *doc) bool {
+	err = s.alterAs(ctx, leaderRef, s.read, func(d *doc) bool { // the term goes on while a grant waits for a node
 		l, now := d.body.(*leader), s.now(ctx)
 		answer = store.Leadership{Now: instant(now)}
 		switch {

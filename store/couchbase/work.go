@@ -360,10 +360,13 @@ func (w *work) results() {
 // alter changes one document without the rules, and retries until nobody else has changed it meanwhile. It creates a
 // document that does not exist. It writes nothing if change returns false.
 func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) error {
-	read := s.load
-	if r == leaderRef { // the leader must be able to renew its term while a grant waits for a node
-		read = s.read
-	}
+	return s.alterAs(ctx, r, s.load, change)
+}
+
+// alterAs is alter for a document that is read in a given way.
+func (s *Store) alterAs(
+	ctx context.Context, r ref, read func(context.Context, ref) (*doc, error), change func(d *doc) bool,
+) error {
 	return until(ctx, func(try int) (bool, error) {
 		if try > 0 {
 			s.conflicts.Add(1)
