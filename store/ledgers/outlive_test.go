@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/ledgers"
@@ -50,42 +49,4 @@ func TestAServerWhoseBackendsOutliveItIsAway(t *testing.T) {
 		_, err := s.Count(context.Background())
 		return err == nil
 	})
-}
-
-// Logins take for ever, as behind a proxy that has as many connections as it may. The listener is cut off. Connections
-// that are open still work, so the ledger is not away.
-func TestAServerThatLogsInSlowlyIsNotAway(t *testing.T) {
-	_, dsns := servers(t, 2)
-	if err := divide(2, dsns...); err != nil {
-		t.Fatal(err)
-	}
-	var slow atomic.Bool
-	var listeners sync.Map // the connections that listen
-	_, through := wires.Start(t, dsns[1], func(w *wires.Wire) wires.Pass {
-		late := slow.Load()
-		return func(piece []byte, up bool) ([]byte, bool) {
-			if up && bytes.Contains(piece, []byte("listen ")) {
-				listeners.Store(w, true)
-			}
-			for late && slow.Load() {
-				time.Sleep(time.Millisecond)
-			}
-			return piece, true
-		}
-	})
-	t.Cleanup(func() { slow.Store(false) })
-	s := open(t, dsns[0], through)
-	listening, cancel := context.WithCancel(context.Background())
-	var done sync.WaitGroup
-	done.Go(func() { _ = s.Listen(listening, func(store.Hint) {}) })
-	defer done.Wait()
-	defer cancel()
-	eventually(t, "it hears of tasks", func() bool { return ledgers.Hears(s, 1) })
-	slow.Store(true)
-	listeners.Range(func(w, _ any) bool { w.(*wires.Wire).Client.Close(); return true })
-	for end := time.Now().Add(7 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if _, err := s.Count(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
