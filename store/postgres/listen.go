@@ -124,6 +124,7 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 	for {
 		quiet, cancel := context.WithTimeout(ctx, wait)
 		n, err := c.WaitForNotification(quiet)
+		timeout := quiet.Err() != nil // asked before cancel, which ends quiet, too
 		cancel()
 		switch {
 		case err == nil:
@@ -138,9 +139,11 @@ func (l *listener) hear(ctx context.Context, c *pgx.Conn) error {
 				c.tell(n.Payload)
 			}
 			heard, asked, wait = true, false, first.pingEvery+rand.N(first.pingEvery/4)
-		case ctx.Err() == nil && quiet.Err() == nil && heard:
+		case ctx.Err() != nil:
+			return err
+		case !timeout && heard:
 			return fmt.Errorf("%w: %w", ErrCut, err)
-		case ctx.Err() != nil || quiet.Err() == nil:
+		case !timeout:
 			return err
 		case asked:
 			return errDeaf

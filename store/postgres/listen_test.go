@@ -10,6 +10,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 func TestAListenerIsToldOfQueuesThatGotTasks(t *testing.T) {
@@ -190,5 +191,18 @@ func TestAListenerAsksWhetherItHearsOnAConnectionThatMayBeDeadToo(t *testing.T) 
 		t.Log(err)
 	case <-time.After(20 * time.Second):
 		t.Fatal("it still listens")
+	}
+}
+
+// A listener whose connection ends says so at once. It neither sends a ping nor calls the connection deaf.
+func TestAListenerSaysThatItsConnectionWasCut(t *testing.T) {
+	s, pool := fresh(t)
+	hears, ended := make(chan bool, 1000), make(chan error)
+	go func() { ended <- s.Listen(context.Background(), func(store.Hint) { hears <- true }) }()
+	<-hears
+	number(t, pool, "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = current_database() "+
+		"and query = 'listen tusk_wake'")
+	if err := <-ended; !errors.Is(err, postgres.ErrCut) {
+		t.Errorf("%v, want that the connection was cut", err)
 	}
 }
