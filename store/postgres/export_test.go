@@ -196,5 +196,15 @@ func (s *Store) Expected() int {
 	return len(s.near.expected)
 }
 
+// Rest returns for how long others are notified of tasks of a queue at once after the last one was not taken in time.
+func (s *Store) Rest(queue string) time.Duration {
+	s.near.mu.Lock()
+	defer s.near.mu.Unlock()
+	if o := s.near.queues[queue]; o != nil {
+		return o.rest
+	}
+	return 0
+}
+
 // CountWorkers reads again which workers a queue has.
 func (s *Store) CountWorkers(queue string) { s.countWorkers(queue) }

@@ -17,7 +17,11 @@ const (
 	nearPatience = 4 * time.Millisecond
 	mostPatience = 50 * time.Millisecond
 
-	nearRest   = time.Second     // after they did not claim one, others are notified at once for this time
+	// After they did not claim one in time, others are notified at once: for firstRest, and each further time in a row
+	// for twice as long, up to mostRest.
+	firstRest = 10 * time.Millisecond
+	mostRest  = time.Second
+
 	mostNear   = 256             // tasks that are expected at a time
 	mostQueues = 10000           // queues that are remembered
 	leadsFor   = 2 * time.Second // how long after its last round this process counts as the leader
@@ -68,8 +72,9 @@ const (
 // offered are tasks of a queue that others will be notified of if they are not claimed.
 type offered struct {
 	until  map[store.ID]time.Time
-	timer  *time.Timer // nil if no task is offered
-	missed time.Time   // when a stored task was last not claimed in time
+	timer  *time.Timer   // nil if no task is offered
+	rest   time.Duration // zero if the last task was claimed in time
+	rested time.Time     // the end of the rest
 }
 
 // beat records a beat of a worker of this process.
@@ -220,7 +225,7 @@ func (s *Store) offer(queue string, ids []store.ID) {
 		o = &offered{until: map[store.ID]time.Time{}}
 		n.queues[queue] = o
 	}
-	if time.Since(o.missed) < nearRest || !n.bell.Ring(queue) {
+	if time.Now().Before(o.rested) || !n.bell.Ring(queue) {
 		n.settle(ids)
 		n.mu.Unlock()
 		s.ring(queue)
@@ -251,7 +256,7 @@ func (s *Store) present(queues []string, ids []store.ID) {
 func (s *Store) lapse(queue string, o *offered) {
 	n := &s.near
 	n.mu.Lock()
-	now, wait, tell := time.Now(), time.Duration(-1), false
+	now, wait, tell, missed := time.Now(), time.Duration(-1), false, false
 	for id, until := range o.until {
 		as, is := n.expected[id]
 		left := until.Sub(now)
@@ -262,8 +267,15 @@ func (s *Store) lapse(queue string, o *offered) {
 		delete(o.until, id)
 		if tell = tell || is; is && as == stored {
 			delete(n.expected, id)
-			o.missed = now
+			missed = true
 		}
+	}
+	switch {
+	case missed:
+		o.rest = min(max(2*o.rest, firstRest), mostRest)
+		o.rested = now.Add(o.rest)
+	case !tell:
+		o.rest = 0
 	}
 	if o.timer = nil; wait >= 0 {
 		o.timer = time.AfterFunc(wait, func() { s.lapse(queue, o) })

@@ -97,7 +97,7 @@ func TestOthersAreNotToldOfWhatAWorkerOfTheProcessTakes(t *testing.T) {
 			runsOne(t, s, worker)
 			select {
 			case <-others:
-				time.Sleep(time.Second + 100*time.Millisecond) // nothing is offered for this time
+				time.Sleep(s.Rest("q")) // nothing is offered for this time
 			case <-time.After(50 * time.Millisecond):
 				taken = true
 			}
@@ -141,7 +141,7 @@ func TestPatienceFollowsHowLongClaimsTake(t *testing.T) {
 			if try == 20 {
 				t.Fatal("others are told of each task")
 			}
-			time.Sleep(time.Second + 100*time.Millisecond) // nothing is offered for this time
+			time.Sleep(s.Rest("q")) // nothing is offered for this time
 		case <-time.After(50 * time.Millisecond):
 			return
 		}
@@ -151,15 +151,12 @@ func TestPatienceFollowsHowLongClaimsTake(t *testing.T) {
 func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
 	s, _, own, others := neighbours(t)
 	startWorker(t, s)
-	for i := range 3 { // the second one is told at once
+	for range 3 {
 		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
 			t.Fatal(err)
 		}
 		await(t, own, ofQueues)
 		await(t, others, ofQueues)
-		if i == 1 {
-			time.Sleep(time.Second + 100*time.Millisecond)
-		}
 	}
 	if _, err := s.Enqueue(t.Context(), newTasks(100, "many")); err != nil {
 		t.Fatal(err)
@@ -170,6 +167,36 @@ func TestOthersAreToldOfWhatNobodyOfTheProcessTakes(t *testing.T) {
 			t.Fatalf("%d tasks are expected still", s.Expected())
 		}
 	}
+}
+
+// A task that is claimed late has others told of the next ones for a moment only. The moment grows with each further
+// late one.
+func TestOthersAreToldAtOnceForLongerTheMoreTasksInARowAreNotTaken(t *testing.T) {
+	s, _, own, others := neighbours(t)
+	worker := startWorker(t, s)
+	enqueue := func() {
+		t.Helper()
+		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		await(t, own, ofQueues)
+	}
+	for last := time.Duration(0); last < 100*time.Millisecond; last = s.Rest("q") {
+		enqueue()
+		await(t, others, ofQueues)
+		if rest := s.Rest("q"); rest != max(2*last, 10*time.Millisecond) {
+			t.Fatalf("others are told at once for %v after %v", rest, last)
+		}
+		time.Sleep(s.Rest("q"))
+		claimsOne(t, s, worker)
+	}
+	eventually(t, "a task is taken in time", func() bool {
+		time.Sleep(s.Rest("q"))
+		enqueue()
+		claimsOne(t, s, worker)
+		time.Sleep(50 * time.Millisecond) // the time to take it ends
+		return s.Rest("q") == 0
+	})
 }
 
 func TestOthersAreToldAtOnceWhereTheProcessHasEnoughToDo(t *testing.T) {
