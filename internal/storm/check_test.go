@@ -70,6 +70,7 @@ func (s *storm) check() {
 	c.unheard()
 	c.goneOn()
 	c.left()
+	c.ledgers()
 	c.t.Logf("%d events of %d tasks, %d claims, %d late outcomes refused, %d terms", len(events), len(c.tasks), claims,
 		stale, c.terms())
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/couchbase"
+	"github.com/tuskqueue/tusk/store/ledgers"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/postgres"
 	"github.com/tuskqueue/tusk/store/sqlite/sqlitefile"
@@ -79,6 +81,15 @@ var engines = map[string]engine{
 		},
 		text: "varchar(40)",
 	},
+	"ledgers": { // users' transactions are left out: they would need to know on which server a task is
+		open: func(ctx context.Context, dsn string) (store.Store, func() error, error) {
+			s, err := ledgers.Open(ctx, strings.Fields(dsn)...)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+	},
 	"couchbase": {
 		open: func(ctx context.Context, dsn string) (store.Store, func() error, error) {
 			s, err := couchbase.Open(ctx, dsn)
@@ -98,6 +109,11 @@ func prepare(ctx context.Context, name, dsn string) error {
 		return err
 	}
 	defer closeStore()
+	if d, ok := s.(*ledgers.Store); ok {
+		if err := d.Divide(ledgerCount); err != nil {
+			return err
+		}
+	}
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
 		return errors.New("the engine has no schema")

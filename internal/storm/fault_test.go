@@ -18,8 +18,9 @@ type fault struct {
 
 const (
 	servers    = "postgres pgbouncer mysql"
-	networks   = servers + " " + couch
+	networks   = servers + " " + couch + " " + many
 	couch      = "couchbase"
+	many       = "ledgers"
 	postgreses = "postgres pgbouncer"
 )
 
@@ -88,6 +89,13 @@ var faults = []fault{
 	{"F45", "fail over and forget what was not durable", couch, 3, failOverNode},
 	{"F46", "leave the index behind", couch, 4, leaveIndexBehind},
 	{"F47", "let the clock jump", couch, 1, jumpClock},
+	{"F48", "kill one of several servers", many, 8, killOne},
+	{"F49", "cut one of several servers off", many, 4, cutOffServer},
+	{"F49", "cut a worker off from one of several servers", many, 4, cutOffFromServer},
+	{"F50", "move a ledger", many, 6, moveLedger},
+	{"F51", "fence a ledger and open it", many, 3, fenceLedger},
+	{"F52", "split a server", many, 3, splitServer},
+	{"F53", "fail one server over to an asynchronous standby", many, 2, failOverOne},
 }
 
 // findFault returns the first fault with a code.
@@ -107,7 +115,7 @@ func (f *fault) rages(ground string) bool {
 // two makes two faults strike at once.
 func two(s *storm) error {
 	first, second := s.draw(), s.draw()
-	alone := []string{"F3", "F6", "F8", "F16", "F36", "F39"} // the others would disturb what these check
+	alone := []string{"F3", "F6", "F8", "F16", "F36", "F39", "F53"} // the others would disturb what these check
 	if first.name == second.name || slices.Contains(alone, first.code) || slices.Contains(alone, second.code) {
 		return nil
 	}

@@ -20,7 +20,7 @@ import (
 
 // ground is what a storm runs on: a database with its own server, network, disk and clock.
 type ground struct {
-	name   string // sqlite, postgres, pgbouncer, mysql, couchbase
+	name   string // sqlite, postgres, pgbouncer, mysql, couchbase, ledgers
 	engine string
 	dsn    string // straight to the server
 	// via is the DSN given to the processes, apart from the door that each of them has.
@@ -28,10 +28,11 @@ type ground struct {
 	file    string // the SQLite file
 	version string
 	proxy   *proxy  // nil for SQLite
-	admin   *sql.DB // nil for Couchbase
+	admin   *sql.DB // nil for Couchbase and ledgers
 	pg      *pgtest.Server
 	my      *mysqltest.Server
 	cb      *couchServer
+	cluster *cluster
 	bouncer *bouncer
 	disk    *disk  // nil if its power cannot be cut
 	clock   *clock // the server's clock; nil means the machine's
@@ -43,7 +44,7 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 	t.Helper()
 	g := &ground{name: name, engine: name}
 	home := dir
-	if long && mayStrike("F6") && name != "couchbase" {
+	if long && mayStrike("F6") && name != "couchbase" && name != "ledgers" {
 		var err error
 		if g.disk, err = newDisk(t); err != nil {
 			t.Logf("F6 cannot strike: %v", err)
@@ -52,7 +53,7 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 			home = g.disk.dir
 		}
 	}
-	if long && mayStrike("F16") && name != "sqlite" && name != "couchbase" {
+	if long && mayStrike("F16") && name != "sqlite" && name != "couchbase" && name != "ledgers" {
 		g.makeClock(t)
 	}
 	if name == "sqlite" {
@@ -61,6 +62,9 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 	} else if name == "couchbase" {
 		g.cb = startCouchbase(t, dir)
 		g.dsn, g.version = g.cb.dsn(nil), "a fake of Couchbase "+cbfake.Version
+	} else if name == "ledgers" {
+		g.cluster = startCluster(t)
+		g.dsn, g.version = g.cluster.dsn(), fmt.Sprintf("%d ledgers on %d PostgreSQL servers", ledgerCount, ledgerServers)
 	} else if err := with(g.environment(), func() error { return g.startServer(t) }); err != nil {
 		t.Fatal(err)
 	}
@@ -79,6 +83,11 @@ func newGround(t *testing.T, name, dir string, long bool) *ground {
 	}
 	if g.cb != nil {
 		g.proxy = newProxy(g.cb.ports()...)
+		t.Cleanup(func() { g.proxy.cut(every) })
+		return g
+	}
+	if g.cluster != nil {
+		g.proxy = newProxy(g.cluster.hosts(t)...)
 		t.Cleanup(func() { g.proxy.cut(every) })
 		return g
 	}
@@ -133,7 +142,7 @@ func (g *ground) startServer(t *testing.T) error {
 		return nil
 	}
 	if g.name != "postgres" && g.name != "pgbouncer" {
-		return fmt.Errorf("no ground of the name %q: want sqlite, postgres, pgbouncer or mysql", g.name)
+		return fmt.Errorf("no ground of the name %q: want sqlite, postgres, pgbouncer, mysql, couchbase or ledgers", g.name)
 	}
 	g.engine = "postgres"
 	server, err := pgtest.Start("max_connections=150", "deadlock_timeout=200ms")
@@ -157,6 +166,10 @@ func (g *ground) open(p *part) (*door, error) {
 	if g.cb != nil {
 		p.DSN = g.cb.dsn(d)
 		return d, nil
+	}
+	if g.cluster != nil {
+		p.DSN, err = g.cluster.through(d, p.Name)
+		return d, err
 	}
 	u, err := url.Parse(g.via)
 	if err != nil {
@@ -237,6 +250,9 @@ func withHost(t *testing.T, dsn, host string, parameters ...string) string {
 
 // killServer kills the database server, calls meanwhile, and restarts the server with its data.
 func (g *ground) killServer(meanwhile func() error) error {
+	if g.cluster != nil {
+		return g.cluster.killAll(meanwhile)
+	}
 	if g.cb != nil {
 		g.cb.kill()
 	} else if g.my != nil {

@@ -129,6 +129,9 @@ var mutants = []mutant{
 		"	if out.Crashes >= MaxCrashes {", "	if out.Crashes >= 100*MaxCrashes {"}}, "F24", "I13|I1"},
 	{"a need is forgotten", "mysql", []change{{"store/mysql/procedures/complete.sql",
 		"state = 3 and needed = 0 and turn = the_turn", "state = 3 and turn = the_turn"}}, "F1", "I1|I10"},
+	{"a moved ledger leaves behind what waits", "ledgers", []change{{"store/ledgers/copy.go",
+		"args := []string{\"--dbname\", plain}", "args := []string{\"--dbname\", plain, \"--exclude-table-data=*.waiting\"}"}},
+		"F50", "I1"},
 }
 
 // TestEveryMutantCanBePlanted checks that the code to be changed exists, so that mutants do not go stale.

@@ -18,16 +18,18 @@ type proxy struct {
 
 	// Nanoseconds added to each chunk in each direction.
 	latency  atomic.Int64
-	sliced   atomic.Bool  // in chunks of one byte
-	refuse   atomic.Bool  // new connections are closed at once
-	deaf     atomic.Bool  // connections that listen for notifications receive none
-	loseNext atomic.Int64 // answers to lose: the server gets the request, the client gets a reset
-	lateNext atomic.Int64 // requests that arrive seconds late, when their client has gone
-	lateAsk  atomic.Int64 // the same, for PostgreSQL's claims
-	commits  atomic.Bool  // commits are delayed, or their answers are delayed or lost
+	sliced   atomic.Bool            // in chunks of one byte
+	refuse   atomic.Bool            // new connections are closed at once
+	away     atomic.Pointer[string] // the same, for those to this target
+	deaf     atomic.Bool            // connections that listen for notifications receive none
+	loseNext atomic.Int64           // answers to lose: the server gets the request, the client gets a reset
+	lateNext atomic.Int64           // requests that arrive seconds late, when their client has gone
+	lateAsk  atomic.Int64           // the same, for PostgreSQL's claims
+	commits  atomic.Bool            // commits are delayed, or their answers are delayed or lost
 
-	mu    sync.Mutex
-	conns map[*wire]bool
+	mu      sync.Mutex
+	conns   map[*wire]bool
+	stalled map[*func(*wire) bool]bool // nothing passes on the wires that one of these chooses
 }
 
 // door is the entrance of one process, so that this process can be cut off alone. It has a listener for each port of
@@ -49,6 +51,7 @@ func (d *door) close() {
 // wire is a connection through a proxy.
 type wire struct {
 	door           *door
+	target         string
 	client, server net.Conn
 	listens        atomic.Bool  // it has requested notifications
 	lose           atomic.Bool  // its next answer is lost
@@ -57,7 +60,9 @@ type wire struct {
 	clogged        atomic.Bool  // nothing passes, and neither side is told
 }
 
-func newProxy(targets ...string) *proxy { return &proxy{targets: targets, conns: map[*wire]bool{}} }
+func newProxy(targets ...string) *proxy {
+	return &proxy{targets: targets, conns: map[*wire]bool{}, stalled: map[*func(*wire) bool]bool{}}
+}
 
 // open makes a door, which is closed when its process ends.
 func (p *proxy) open() (*door, error) {
@@ -83,7 +88,7 @@ func (p *proxy) open() (*door, error) {
 }
 
 func (p *proxy) connect(d *door, client net.Conn, target string) {
-	if p.refuse.Load() {
+	if away := p.away.Load(); p.refuse.Load() || away != nil && *away == target {
 		reset(client)
 		return
 	}
@@ -92,7 +97,7 @@ func (p *proxy) connect(d *door, client net.Conn, target string) {
 		reset(client)
 		return
 	}
-	w := &wire{door: d, client: client, server: server}
+	w := &wire{door: d, target: target, client: client, server: server}
 	p.mu.Lock()
 	p.conns[w] = true
 	p.mu.Unlock()
@@ -144,7 +149,7 @@ func (p *proxy) pass(w *wire, to net.Conn, piece []byte, up bool) bool {
 	if !up && w.listens.Load() && p.deaf.Load() {
 		return true
 	}
-	for w.clogged.Load() || w.door.clogged.Load() {
+	for w.clogged.Load() || w.door.clogged.Load() || p.stalls(w) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if d := p.latency.Load(); d > 0 {
@@ -213,6 +218,29 @@ func (w *wire) commit(piece []byte) bool {
 		w.slow.Store(int64(rand.N(3 * time.Second)))
 	}
 	return true
+}
+
+// stall stalls some connections, and new ones like them, until end is called.
+func (p *proxy) stall(which func(*wire) bool) (end func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stalled[&which] = true
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.stalled, &which)
+	}
+}
+
+func (p *proxy) stalls(w *wire) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for which := range p.stalled {
+		if (*which)(w) {
+			return true
+		}
+	}
+	return false
 }
 
 // cut resets some connections.

@@ -63,8 +63,10 @@ func mayStrike(code string) bool {
 // can reports whether the ground has what a fault needs.
 func (s *storm) can(code string) bool {
 	switch code {
-	case "F8", "F39": // these take long
+	case "F8", "F39", "F53": // these take long
 		return s.long
+	case "F52":
+		return !s.ground.cluster.split.Load()
 	case "F6":
 		return s.ground.disk != nil
 	case "F16":

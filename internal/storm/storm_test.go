@@ -63,7 +63,7 @@ type storm struct {
 // same seed produces the same faults in the same order, and the same tasks; what the processes do in between may
 // differ.
 func TestStorm(t *testing.T) {
-	for _, name := range []string{"sqlite", "postgres", "pgbouncer", "mysql", "couchbase"} {
+	for _, name := range []string{"sqlite", "postgres", "pgbouncer", "mysql", "couchbase", "ledgers"} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() {
 				t.Skip("a storm takes a while")
