@@ -287,6 +287,17 @@ var calls = []costly{
 		time.Sleep(5 * time.Millisecond)
 		return func() { c.admit(100) }
 	}},
+	{"exchange", func(c *costs) func() {
+		c.addMany(2)
+		done := c.claimed(1, "q")
+		if _, is := c.T.Store.(store.Exchanger); !is {
+			return func() { c.ends(done, completes)(); c.take(c.worker, 1) }
+		}
+		return func() { c.swap(c.worker, &done[0]) }
+	}},
+	{"prune nothing", func(c *costs) func() {
+		return func() { c.prune(store.Retention{Completed: time.Hour, Cancelled: time.Hour, Discarded: time.Hour}) }
+	}},
 	{"rescue nothing", func(c *costs) func() { return func() { c.rescue(100) } }},
 	{"beat", func(c *costs) func() { return func() { c.beat(c.worker, time.Minute) } }},
 	{"cancel", changes(store.Change{Op: store.Cancel})},
@@ -325,6 +336,16 @@ var calls = []costly{
 				c.Fatal(err)
 			}
 		}
+	}},
+	{"put a record", func(c *costs) func() {
+		return func() {
+			if _, err := c.put(store.Record{Kind: "cost", Name: NewID().String(), Body: []byte("{}")}); err != nil {
+				c.Fatal(err)
+			}
+		}
+	}},
+	{"statistics of an hour", func(c *costs) func() {
+		return func() { c.stats(store.StatsFilter{Bucket: time.Hour, From: time.Now().Add(-time.Hour)}) }
 	}},
 	{"groups of errors", func(c *costs) func() {
 		return func() {
