@@ -40,16 +40,17 @@ func IsForAll(err error) bool {
 	return false
 }
 
-// HeldError names the tasks for which a call wrote nothing, although it did everything else. Retry them later, each
-// in a call of its own. The other results of the call are valid.
+// HeldError names the tasks that a call has left out, although it did everything else. Retry them later, each in a call
+// of its own. The other results of the call are valid.
 //
 // The reason is the error that it is joined with. Without one, a user's open transaction holds a row that the tasks
-// need.
+// need. Nothing was written for the tasks, except perhaps if the reason is ErrUnavailable without ErrNotCommitted: then
+// an answer was lost, and the retry of an outcome that was accepted reports it as lost.
 type HeldError struct {
 	Tasks []ID // at least one
 }
 
 func (e *HeldError) Error() string {
-	return fmt.Sprintf("nothing was written for %d tasks, %v is one: try again later; if no other reason is given, an "+
+	return fmt.Sprintf("%d tasks were left out, %v is one: try again later; if no other reason is given, an "+
 		"open transaction holds them", len(e.Tasks), e.Tasks[0])
 }

@@ -58,7 +58,8 @@ func (c *checker) leasedTwice(p *past) {
 	}
 }
 
-// buried also checks I4: a worker whose tasks were taken back claims nothing more under its name.
+// buried also checks I4: a worker whose tasks were taken back claims nothing more under its name. Of several ledgers,
+// each buries on its own. The worker hears of it with its next beat, and may claim in the others until then.
 func (c *checker) buried() {
 	buried := map[string]int64{}
 	workers := map[string]string{} // by token
@@ -77,7 +78,7 @@ func (c *checker) buried() {
 	}
 	for _, p := range c.tasks {
 		for _, l := range p.claims {
-			if at, made := buried[l.worker], c.madeBy(p, l); at != 0 && made > at {
+			if at, made := buried[l.worker], c.madeBy(p, l); at != 0 && made > at+c.ground.mourning() {
 				c.violation("I4", "worker %s claimed %s %v after its tasks had been taken back", l.worker, p.id,
 					time.Duration(made-at))
 			}

@@ -66,7 +66,7 @@ func (c *checker) unheard() {
 			if !x.Rescue || slices.ContainsFunc(p.claims, func(l claimed) bool { return l.Token == x.Token }) {
 				continue
 			}
-			if lived := time.Duration(last[x.Part] - x.Claimed); lived > long {
+			if lived := time.Duration(last[x.Part] - x.Claimed - c.unreachable(x.Claimed, last[x.Part])); lived > long {
 				c.violation("I19", "task %s was leased to worker %s, which did not know, for %v", p.id, x.Part, lived)
 			}
 		}

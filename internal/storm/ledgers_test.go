@@ -296,3 +296,23 @@ func (c *cluster) leases(ctx context.Context, p ledgers.Place) (n int, err error
 	}
 	return 0, fmt.Errorf("no server is called %s", p.Server)
 }
+
+// mourning is how long a worker may claim after its tasks were taken back, in other ledgers.
+func (g *ground) mourning() int64 {
+	if g.cluster != nil {
+		return int64(stormLease)
+	}
+	return 0
+}
+
+// unreachable returns for how long faults struck between two times, if they can cut a worker off from one ledger while
+// it claims in others.
+func (c *checker) unreachable(from, until int64) (sum int64) {
+	if c.ground.cluster == nil {
+		return 0
+	}
+	for _, one := range c.troubles {
+		sum += max(0, min(one.until, until)-max(one.from, from))
+	}
+	return sum
+}

@@ -17,20 +17,21 @@ import (
 
 // record is a history sorted by subject: what happened to each task, and everything else.
 type record struct {
-	tasks   map[tusk.ID]*past
-	leads   []event
-	chores  []chored
-	crashes []span // of the database server
-	lapses  []span // acknowledged writes from these spans may have been lost
-	alarms  []event
-	vitals  map[int][]event // by process
-	beats   map[int][]event // by process
-	holds   []event
-	clocks  []event           // when the server's clock was set, and to what
-	larges  map[tusk.ID]int64 // the version of each task's large args
-	begins  int64
-	ends    int64
-	resyncs bool // processes read the server's clock every half minute
+	tasks    map[tusk.ID]*past
+	leads    []event
+	chores   []chored
+	crashes  []span // of the database server
+	troubles []span // while faults struck, up to the next end of one
+	lapses   []span // acknowledged writes from these spans may have been lost
+	alarms   []event
+	vitals   map[int][]event // by process
+	beats    map[int][]event // by process
+	holds    []event
+	clocks   []event           // when the server's clock was set, and to what
+	larges   map[tusk.ID]int64 // the version of each task's large args
+	begins   int64
+	ends     int64
+	resyncs  bool // processes read the server's clock every half minute
 }
 
 // past is what happened to one task.
@@ -158,6 +159,7 @@ func newRecord(events []event) *record {
 		case opVitals:
 			r.vitals[e.file] = append(r.vitals[e.file], e)
 		case opFault:
+			r.troubles = append(r.troubles, span{e.At, math.MaxInt64})
 			if e.Text == crash {
 				r.crashes = append(r.crashes, span{e.At, math.MaxInt64})
 			}
@@ -165,6 +167,9 @@ func newRecord(events []event) *record {
 				r.alarms = append(r.alarms, e)
 			}
 		case opCalm:
+			for i := range r.troubles {
+				r.troubles[i].until = min(r.troubles[i].until, e.At)
+			}
 			for i := range r.crashes {
 				if e.Text == crash && !slices.Contains(r.lapses, r.crashes[i]) { // old answers may come late
 					r.crashes[i].until = min(r.crashes[i].until, e.At+int64(time.Second))
@@ -194,9 +199,10 @@ func (r *record) lapsed(at int64) bool {
 }
 
 func (r *record) finish(e event, a ask, answer event) {
-	lost := map[tusk.ID]int{}
+	lost, open := map[tusk.ID]int{}, map[tusk.ID]bool{}
 	for _, it := range answer.Items {
 		lost[it.ID]++
+		open[it.ID] = open[it.ID] || it.State == unclear
 	}
 	twice := map[tusk.ID]int{}
 	for _, it := range e.Items {
@@ -205,7 +211,7 @@ func (r *record) finish(e event, a ask, answer event) {
 	for _, it := range e.Items {
 		one := release{a, it}
 		if a.yes && lost[it.ID] > 0 {
-			one.yes, one.no = false, lost[it.ID] == twice[it.ID]
+			one.yes, one.no = false, lost[it.ID] == twice[it.ID] && !open[it.ID]
 		}
 		r.of(it.ID).releases = append(r.of(it.ID).releases, one)
 	}

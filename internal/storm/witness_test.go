@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store"
@@ -148,13 +147,26 @@ func heldIn(err error) ([]store.ID, bool) {
 
 func (w *witness) finished(call int64, lost []store.ID, err error) {
 	answer := event{Op: opFinished, Call: call, Err: doubt(err)}
-	if held, ok := heldIn(err); ok { // these are not written; all others are
-		answer.Err, lost = "", append(slices.Clone(lost), held...)
-	}
 	for _, id := range lost {
 		answer.Items = append(answer.Items, item{ID: id})
 	}
+	if held, ok := heldIn(err); ok { // all others are written
+		answer.Err = ""
+		for _, id := range held {
+			answer.Items = append(answer.Items, item{ID: id, State: leftOut(err)})
+		}
+	}
 	w.log.write(answer)
+}
+
+// unclear is the state of outcomes that a call left out, when a lost answer leaves open whether they are written.
+const unclear = "unclear"
+
+func leftOut(err error) string {
+	if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotCommitted) {
+		return unclear
+	}
+	return ""
 }
 
 // exchangingWitness is the witness of an engine that ends an attempt and claims in one round trip.
