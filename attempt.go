@@ -237,6 +237,13 @@ func (w *Worker) take(tasks []store.Task, asked time.Time) {
 	w.strangers.leaveTo(tasks, func(kind string) bool { return w.mux.handlers[kind] != nil }, w.config.Poll)
 	w.slots.Take(tasks, asked)
 	w.heart.Stir()
+	if id := w.ID(); tasks[0].Worker != id { // the answer came late: no heartbeat extends these leases
+		for _, a := range w.slots.All() {
+			if a.Task.Worker != id {
+				a.Stop(errAway)
+			}
+		}
+	}
 }
 
 // holds returns all leases. It reads the parts in the order in which tasks pass through them, so that it does not miss

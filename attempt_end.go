@@ -55,7 +55,7 @@ func (w *Worker) outcome(a *run.Attempt, r run.Result, retry lifecycle.RetryFunc
 	switch {
 	case errors.Is(err, errAway): // accepted if the lease is still held; the attempt does not count
 		out = lifecycle.After(a.Task, lifecycle.Settings{}, lifecycle.End{Err: ErrShutdown, Ran: r.Ran}, 0)
-	case errors.Is(err, ErrLeaseLost):
+	case errors.Is(a.Stopped(), ErrLeaseLost) && errors.Is(err, ErrLeaseLost):
 		return out, false
 	default:
 		out = w.decide(a, err, r, retry)
@@ -88,6 +88,8 @@ func (w *Worker) decide(a *run.Attempt, err error, r run.Result, retry lifecycle
 	if err == nil {
 		return lifecycle.After(a.Task, settings, end, 0)
 	}
+	children, _ := a.Children()
+	end.Children = len(children) > 0
 	out := lifecycle.After(a.Task, settings, end, rand.Float64())
 	out.KeepTurn = a.Task.Turn && lifecycle.Blocks(&out, err) && w.client.keepsTurn(a.Task.Queue)
 	return out

@@ -53,7 +53,8 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 }
 
 // Wait is returned by a handler that has spawned children: the task is pending until all of them have ended,
-// whatever their outcome, and then runs again. The attempt does not count. Inputs returns their outcomes.
+// whatever their outcome, and then runs again. The attempt does not count. Inputs returns their outcomes. Without
+// children, Wait is an error like any other: the attempt fails.
 func Wait() error { return lifecycle.ErrWait }
 
 // Input is a task that another task needed: a parent in a workflow, or a child that it waited for.

@@ -78,6 +78,7 @@ func (p *Pipeline) Queues() []string {
 
 // HandleStage registers the handler of a stage. Its return value is the input of the next stage, or of another
 // stage with GoTo; the last stage's is the output of the task. An error is retried under the stage's own policy.
+// Only the handler of the last stage can call CompleteTx. That ends the run: the return value then has no effect.
 func HandleStage[In, Out any](
 	m *Mux, p *Pipeline, stage string, fn func(ctx context.Context, t *Task[In]) (Out, error), options ...HandlerOption,
 ) {
@@ -95,6 +96,9 @@ func HandleStage[In, Out any](
 		m.pipelines = append(m.pipelines, p)
 	}
 	HandleKind(m, p.kind(stage), func(ctx context.Context, t *Task[In]) error {
+		if p.index(stage)+1 < len(p.stages) {
+			t.attempt.SetMovesOn()
+		}
 		out, err := fn(ctx, t)
 		next := p.index(stage) + 1
 		var jump *goTo

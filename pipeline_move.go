@@ -27,6 +27,11 @@ func WithPipeline() HandlerOption {
 	return func(h *handler) {
 		inner := h.run
 		h.run = func(ctx context.Context, d delivery) error {
+			if next, _, err := d.client.follows(ctx, d.task.Kind, nil); err != nil {
+				return err
+			} else if next != nil {
+				d.attempt.SetMovesOn()
+			}
 			err := inner(ctx, d)
 			if jump := new(goTo); err != nil && !errors.As(err, &jump) {
 				return err

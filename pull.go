@@ -42,8 +42,8 @@ type Puller struct {
 
 	mu    sync.Mutex
 	lent  map[Receipt]*loan
-	ended map[Receipt]string // recent verdicts, so that repeating one is not an error
-	order []Receipt          // keys of ended, oldest first
+	ended map[Receipt]given // recent verdicts, so that repeating one is not an error
+	order []Receipt         // keys of ended, oldest first
 	// ending are the leases that calls of Finish are ending. Each channel closes when its call has ended.
 	ending map[Receipt]chan struct{}
 	asked  map[store.Token]bool // claims in progress, until their tasks are in lent
@@ -113,7 +113,7 @@ var errOverdue = errors.New("lease ran out: the worker neither finished the task
 
 // NewPuller creates a puller. It lends tasks only while its Run is running.
 func (c *Client) NewPuller() *Puller {
-	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]string{},
+	p := &Puller{client: c, lent: map[Receipt]*loan{}, asked: map[store.Token]bool{}, ended: map[Receipt]given{},
 		ending: map[Receipt]chan struct{}{},
 		closed: make(chan struct{}),
 		names:  map[ID]bool{},

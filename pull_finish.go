@@ -72,7 +72,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		}
 	}
 	if len(outcomes) == 0 {
-		return results, nil
+		return results, p.recognize(ctx, verdicts, results)
 	}
 	// If the caller disconnects, the ended leases must still be known when it repeats the verdict.
 	end := time.Now().Add(10 * time.Second)
@@ -84,6 +84,12 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	lost, err := p.client.store.Finish(sure, outcomes)
 	held := new(store.HeldError)
 	if err != nil && !errors.As(err, &held) {
+		if !errors.Is(err, store.ErrNotCommitted) {
+			for i := range outcomes {
+				o := &outcomes[i]
+				p.remember(verdicts[first[Receipt{o.Task.ID, o.Task.Lease}]], unsureOf(o))
+			}
+		}
 		return nil, err
 	}
 	gone := map[ID]bool{}
@@ -101,7 +107,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 		if gone[v.Receipt.ID] || first[v.Receipt] != i {
 			results[i] = p.again(v)
 		} else {
-			p.remember(v)
+			p.remember(v, nil)
 		}
 		p.forget(v.Receipt)
 		p.guests.drop(v.Receipt)
@@ -109,7 +115,7 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	if err != nil {
 		return nil, err
 	}
-	return results, nil
+	return results, p.recognize(ctx, verdicts, results)
 }
 
 // decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An error comes from the
@@ -164,22 +170,6 @@ func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
 	return out
 }
 
-const (
-	rememberedVerdicts = 10000
-	handBackAgain      = 100 * time.Millisecond // between tries to hand back tasks
-)
-
-func (p *Puller) remember(v Verdict) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.order) == rememberedVerdicts {
-		delete(p.ended, p.order[0])
-		p.order = p.order[1:]
-	}
-	p.ended[v.Receipt] = fmt.Sprintf("%T %v", v.Err, v.Err)
-	p.order = append(p.order, v.Receipt)
-}
-
 // turn waits until no other call of Finish ends one of the leases. Later calls wait until done is called.
 func (p *Puller) turn(ctx context.Context, receipts []Receipt) (done func(), err error) {
 	mine := make(chan struct{})
@@ -212,14 +202,4 @@ func (p *Puller) turn(ctx context.Context, receipts []Receipt) (done func(), err
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// again judges a verdict on a lease that has ended.
-func (p *Puller) again(v Verdict) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if before, known := p.ended[v.Receipt]; known && before == fmt.Sprintf("%T %v", v.Err, v.Err) {
-		return nil
-	}
-	return ErrLeaseLost
 }

@@ -74,7 +74,23 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 		return nil, false, err
 	}
 	lent, err = p.lend(sure, ctx, tasks, r.Lease)
+	if now, _ := p.heart.Worker(); now != id { // the answer came late: no heartbeat extends these leases
+		p.recall(lent)
+		return nil, len(tasks) > 0, nil
+	}
 	return lent, len(tasks) > 0, err
+}
+
+// recall ends loans that nobody has received yet. The sweep hands the tasks back.
+func (p *Puller) recall(lent []Lent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range lent {
+		if l := p.lent[lent[i].Receipt]; l != nil { // otherwise it was given up with the identity
+			l.Stop(ErrShutdown)
+			l.until = time.Time{}
+		}
+	}
 }
 
 // ask records whether a claim is in progress.

@@ -123,3 +123,101 @@ func TestProgressThatIsNoNumberIsNone(t *testing.T) {
 		}
 	})
 }
+
+// noAnswer is a store that loses the answers of as many ends as left says.
+type noAnswer struct {
+	store.Store
+	left atomic.Int64
+}
+
+func (n *noAnswer) Unwrap() store.Store { return n.Store }
+
+func (n *noAnswer) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	lost, err := n.Store.Finish(ctx, outcomes)
+	if n.left.Add(-1) >= 0 {
+		return nil, errCut
+	}
+	return lost, err
+}
+
+func TestAVerdictWhoseAnswerWasLostMayBeRepeated(t *testing.T) {
+	for name, c := range map[string]struct {
+		err       error
+		ephemeral bool
+		calls     int64 // whose answers are lost
+	}{
+		"a success":                 {nil, false, 1},
+		"a success, lost twice":     {nil, false, 2},
+		"a success that is deleted": {nil, true, 1},
+		"a failure":                 {errors.New("boom"), false, 1},
+		"a snooze":                  {tusk.Snooze(time.Hour), false, 1},
+		"a task that is given back": {tusk.ErrShutdown, false, 1},
+	} {
+		inBubble(t, name, func(t *testing.T, s *shop) {
+			lossy := &noAnswer{Store: s.store}
+			s.client = clientOf(t, lossy)
+			p, end := s.pull()
+			defer end()
+			s.enqueue(count{}, &tusk.Options{Ephemeral: c.ephemeral})
+			v := tusk.Verdict{Receipt: lend(t, p, 1)[0], Err: c.err}
+			lossy.left.Store(c.calls)
+			for range c.calls {
+				if _, err := p.Finish(t.Context(), []tusk.Verdict{v}); err == nil {
+					t.Fatal("the answer was not lost")
+				}
+			}
+			other := tusk.Verdict{Receipt: v.Receipt, Err: errors.New("another")}
+			results, err := p.Finish(t.Context(), []tusk.Verdict{v, other})
+			if err != nil || results[0] != nil || !errors.Is(results[1], tusk.ErrLeaseLost) {
+				t.Errorf("repeated: %v, %v", results, err)
+			}
+			if results, err := p.Finish(t.Context(), []tusk.Verdict{v}); err != nil || results[0] != nil {
+				t.Errorf("once more: %v, %v", results, err)
+			}
+		})
+	}
+	inBubble(t, "and is refused if it was not stored", func(t *testing.T, s *shop) {
+		late := &lateAnswer{Store: s.store}
+		s.client = clientOf(t, late)
+		p, end := s.pull()
+		defer end()
+		s.enqueue(count{}, nil)
+		v := tusk.Verdict{Receipt: lend(t, p, 1)[0]}
+		late.fails.Store(1)
+		if _, err := p.Finish(t.Context(), []tusk.Verdict{v}); err == nil {
+			t.Fatal("it was stored")
+		}
+		time.Sleep(time.Minute) // the lease has ended
+		results, err := p.Finish(t.Context(), []tusk.Verdict{v})
+		if err != nil || !errors.Is(results[0], tusk.ErrLeaseLost) {
+			t.Errorf("repeated: %v, %v", results, err)
+		}
+	})
+}
+
+func TestAClaimInProgressIsHandedBackBeforeThePullerSignsOff(t *testing.T) {
+	inBubble(t, "though the database fails for a moment", func(t *testing.T, s *shop) {
+		late := &lateAnswer{Store: s.store}
+		h := newHeld(late)
+		s.client = clientOf(t, h)
+		p, end := s.pull()
+		h.holds.Store(true)
+		id := s.enqueue(count{}, nil)
+		got := make(chan error, 1)
+		go func() {
+			lent, err := p.Claim(context.Background(), tusk.Pull{Queues: []string{tusk.DefaultQueue}})
+			if len(lent) > 0 {
+				t.Errorf("lent %+v", lent)
+			}
+			got <- err
+		}()
+		<-h.claims
+		late.fails.Store(1)
+		time.AfterFunc(3*time.Second, func() { close(h.goOn) })
+		end()
+		if task := s.get(id); task.State != store.Available || task.Attempt != 0 || late.left.Load() != 1 {
+			t.Errorf("the task is %v, attempt %d; %d workers signed off", task.State, task.Attempt, late.left.Load())
+		}
+		<-got
+	})
+}

@@ -124,24 +124,31 @@ func (p *Puller) giveBack(r Receipt) {
 	}
 }
 
-// handBack returns all lent tasks, without counting the attempts. It tries until ctx ends.
+// handBack returns all lent tasks, and those of claims in progress, without counting the attempts. It tries until ctx
+// ends.
 func (p *Puller) handBack(ctx context.Context) error {
-	p.mu.Lock()
-	for _, l := range p.lent {
-		l.Stop(ErrShutdown)
-		l.until = time.Time{}
-	}
-	p.mu.Unlock()
-	for before := p.Lent(); before > 0; before = p.Lent() {
+	for len(p.holds()) > 0 {
+		before := p.stopAll()
 		_, err := p.sweepOnce(ctx)
 		if err == nil && p.Lent() < before {
 			continue
 		}
-		select { // the others are held, or the database failed
+		select { // a claim has no answer yet, tasks are held, or the database failed
 		case <-ctx.Done():
 			return fmt.Errorf("hand back: %w", cmp.Or(err, ctx.Err()))
 		case <-time.After(handBackAgain):
 		}
 	}
 	return nil
+}
+
+// stopAll makes all loans overdue and returns their number.
+func (p *Puller) stopAll() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lent {
+		l.Stop(ErrShutdown)
+		l.until = time.Time{}
+	}
+	return len(p.lent)
 }

@@ -21,6 +21,7 @@ type queueWatch struct {
 	worker  func() ID // a worker that may be quiet; nil means none
 	changed func()
 	loop    *loop.Loop
+	ids     []ID // that the worker was seen with, the current one last; used by refresh only
 
 	// Used if the engine can read more in the same round trip; nil otherwise. They receive the leader, and what was
 	// found in the resting queues, with the pause until the next read.
@@ -152,14 +153,20 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 		w.failed(heard)
 		return 0, err
 	}
+	w.identify()
 	paused := map[string]bool{}
+	var renamed []string // queues whose settings name the quiet worker by an earlier id
 	for _, r := range now.queues {
 		var s queueSettings
 		if err := json.Unmarshal(r.Body, &s); err != nil {
 			w.failed(heard)
 			return 0, fmt.Errorf("settings of %s: %w", r.Name, err)
 		}
-		paused[r.Name] = s.Paused || w.worker != nil && slices.Contains(s.Quiet, w.worker())
+		quiet := slices.ContainsFunc(s.Quiet, w.isOwn)
+		paused[r.Name] = s.Paused || quiet
+		if quiet && !slices.Contains(s.Quiet, w.ids[len(w.ids)-1]) {
+			renamed = append(renamed, r.Name)
+		}
 	}
 	most := map[string]int{}
 	for _, q := range w.queues {
@@ -181,5 +188,33 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 	if opened {
 		w.changed()
 	}
-	return now.pause, nil
+	return now.pause, w.staysQuiet(ctx, renamed)
+}
+
+// identify records the worker's current id. It changes when the database was out of reach for most of the lease.
+func (w *queueWatch) identify() {
+	if w.worker == nil {
+		return
+	}
+	if id := w.worker(); len(w.ids) == 0 || w.ids[len(w.ids)-1] != id {
+		w.ids = append(w.ids, id)
+	}
+}
+
+func (w *queueWatch) isOwn(id ID) bool { return slices.Contains(w.ids, id) }
+
+// staysQuiet puts the worker's current id into the settings of queues that name it by an earlier one. Otherwise, a new
+// identity would end what QuietWorker began, and lists of workers would not show it.
+func (w *queueWatch) staysQuiet(ctx context.Context, queues []string) error {
+	for _, q := range queues {
+		err := w.client.setQueue(ctx, q, func(s *queueSettings) {
+			if slices.ContainsFunc(s.Quiet, w.isOwn) {
+				s.Quiet = append(slices.DeleteFunc(s.Quiet, w.isOwn), w.ids[len(w.ids)-1])
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("stay quiet: %w", err)
+		}
+	}
+	return nil
 }

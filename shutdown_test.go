@@ -86,3 +86,47 @@ func TestAShutdownDoesNotWaitForADatabaseThatHangs(t *testing.T) {
 		})
 	}
 }
+
+// noEnds is a store to which no end of an attempt gets through for a time.
+type noEnds struct {
+	store.Store
+	off atomic.Bool
+}
+
+func (n *noEnds) Finish(ctx context.Context, o []store.Outcome) ([]store.ID, error) {
+	if n.off.Load() {
+		return nil, errCut
+	}
+	return n.Store.Finish(ctx, o)
+}
+
+func TestLeasesStayOpenUntilTheOutcomesAreWritten(t *testing.T) {
+	inBubble(t, "during a long shutdown", func(t *testing.T, s *shop) {
+		none := &noEnds{Store: s.store}
+		other := tusk.NewMux()
+		tusk.HandleKind(other, "other", func(context.Context, *tusk.Task[count]) error { return nil })
+		leader, err := tusk.NewWorker(clientOf(t, s.store), other, &tusk.WorkerConfig{Queues: []string{"other"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- leader.Run(ctx) }()
+		s.client = clientOf(t, none)
+		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+		_, stop := s.work(&tusk.WorkerConfig{ShutdownTimeout: 2 * time.Minute, NeverLead: true})
+		time.Sleep(2 * time.Second)
+		none.off.Store(true)
+		id := s.enqueue(count{}, nil)
+		s.await(id, tusk.StateRunning)
+		time.AfterFunc(time.Minute, func() { none.off.Store(false) })
+		s.stop(stop)
+		if task := s.get(id); task.State != tusk.StateCompleted || len(task.Detail.Attempts) != 1 {
+			t.Errorf("the task is %v, with the attempts %+v", task.State, task.Detail.Attempts)
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

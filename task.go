@@ -123,13 +123,19 @@ func (t *Task[T]) IdempotencyKey() string { return t.ID.String() }
 
 // CompleteTx completes the task inside the handler's own transaction (*sql.Tx, or pgx.Tx on PostgreSQL) on the
 // task's database: the handler's effects and the completion commit together or not at all. Commit and return nil
-// afterwards. If the transaction is not committed, the attempt counts as failed.
+// afterwards. If the transaction is not committed, the attempt counts as failed. The commit includes what the handler
+// has recorded so far, such as its output and children; it can add nothing afterwards.
 //
 // Errors: ErrLeaseLost if the task no longer belongs to this attempt; the transaction must then be rolled back.
-// ErrUnsupported if the engine does not support transactions of that type.
+// ErrUnsupported if the engine does not support transactions of that type, or if the task is a stage of a pipeline
+// that has a next stage: the next stage needs the output, which is known only when the handler returns.
 func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	if t.attempt == nil {
 		return fmt.Errorf("complete: %w", errMadeUp)
+	}
+	if t.attempt.MovesOn() {
+		return fmt.Errorf("complete: %w: the next stage of the pipeline needs the output of %q: commit without CompleteTx, "+
+			"return the output, and make the handler idempotent", ErrUnsupported, t.Kind)
 	}
 	engine, ok := store.As[store.Transactor](t.client.store)
 	if !ok {

@@ -31,9 +31,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	keep, claims, beside := newCrew(hard), newCrew(hard), newCrew(hard)
-	keep.loops(w.heart.Loops()...)
-	keep.run(func() { w.finish.Run(keep.hard) })
+	heart, writes, claims, beside := newCrew(hard), newCrew(hard), newCrew(hard), newCrew(hard)
+	heart.loops(w.heart.Loops()...)
+	writes.run(func() { w.finish.Run(writes.hard) })
 	w.slots.Start(hard, w.config.Concurrency)
 	claims.loops(w.source.Loop())
 	beside.loops(w.queues.loop)
@@ -51,12 +51,12 @@ func (w *Worker) Run(ctx context.Context) error {
 		problem = fmt.Errorf("%w: %d of them ignore the end of their contexts", ErrTooManyHung, w.Hung())
 		w.log.Error("run: stopping", "error", problem)
 	}
-	return errors.Join(problem, w.shutDown(hard, keep, claims, beside))
+	return errors.Join(problem, w.shutDown(hard, heart, writes, claims, beside))
 }
 
 // shutDown stops everything concurrently that can stop concurrently, so that no call to a slow database delays the
-// notice to the handlers. Only the loops that keep the leases and write outcomes run to the end.
-func (w *Worker) shutDown(hard context.Context, keep, claims, beside *crew) error {
+// notice to the handlers. The outcomes are written until the end, and the heartbeats keep the leases open until then.
+func (w *Worker) shutDown(hard context.Context, heart, writes, claims, beside *crew) error {
 	limit := time.NewTimer(w.config.ShutdownTimeout)
 	defer limit.Stop()
 	parting, done := context.WithTimeout(hard, w.config.ShutdownTimeout+partingGap)
@@ -68,7 +68,8 @@ func (w *Worker) shutDown(hard context.Context, keep, claims, beside *crew) erro
 	w.finish.Close()
 	w.suspects.forget(parting)
 	err := errors.Join(settled.wait(), resigned.wait())
-	keep.stopBy(parting)
+	writes.stopBy(parting)
+	heart.stopBy(parting)
 	if stuck != nil {
 		return errors.Join(stuck, err)
 	}

@@ -281,6 +281,28 @@ func TestAFewOutcomesWaitForThoseThatAreAboutToCome(t *testing.T) {
 	}
 }
 
+func TestAfterAnOutageOutcomesAreSoonWrittenTogetherAgain(t *testing.T) {
+	l := &ledger{fail: func(call int, _ []store.Outcome) (before, after error) {
+		if call > 20 {
+			return nil, nil
+		}
+		return errors.New("away"), nil
+	}}
+	o := quiet(func(store.Outcome) {})
+	o.Largest = 1000
+	gathering(t, l, o, func(g *Gatherer) {
+		var left atomic.Int64
+		left.Store(200)
+		for i := range 200 {
+			g.Add(outcome(byte(i)), time.Now(), &left)
+		}
+		time.Sleep(5 * time.Minute)
+	})
+	if len(l.accepted) != 200 || l.calls > 40 {
+		t.Errorf("%d outcomes were written with %d calls: %v", len(l.accepted), l.calls, l.sizes)
+	}
+}
+
 func TestMereCompletionsOfASteadyStreamAreWrittenTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		every       time.Duration

@@ -12,7 +12,7 @@ import (
 
 // write repeats until the batch is stored. It sets aside the outcomes that a store.HeldError names. It halves a batch
 // that keeps failing, down to single outcomes, and sets aside an outcome that fails alone. So an outcome that no
-// store accepts does not delay others.
+// store accepts does not delay others. After each success it writes twice as many together.
 func (g *Gatherer) write(ctx context.Context, b batch) {
 	pause, size := firstPause, len(b.outcomes)
 	for failures := 0; len(b.outcomes) > 0 && ctx.Err() == nil; {
@@ -24,7 +24,7 @@ func (g *Gatherer) write(ctx context.Context, b batch) {
 			g.success.Store(time.Now().UnixNano())
 			b = b.after(part)
 			g.done(g.withoutHeld(part, held.Tasks, err), set(lost))
-			pause, failures = firstPause, 0
+			pause, failures, size = firstPause, 0, min(2*size, len(b.outcomes))
 			continue
 		}
 		failures++

@@ -59,7 +59,8 @@ type Heart struct {
 func New(s Extender, o Options) *Heart {
 	h := &Heart{store: s, o: o, id: o.NewID()}
 	h.beat = loop.New("heartbeat", o.TTL/3, o.Log, h.extend)
-	h.beat.Patience = o.Every
+	// Retries stay frequent: a database that is back is asked before check gives up the leases.
+	h.beat.Patience = min(o.Every, o.TTL/15)
 	h.watch = loop.New("lease watch", time.Minute, o.Log, h.check)
 	return h
 }

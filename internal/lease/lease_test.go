@@ -230,6 +230,25 @@ func TestAttemptsAreGivenUpBeforeTheStoreCanTakeThem(t *testing.T) {
 	}
 }
 
+// The database is away for 8 seconds when a beat is due.
+func TestADatabaseThatIsBackIsAskedWithinTwoSeconds(t *testing.T) {
+	for range 20 { // the pauses are random
+		back := every + 8*time.Second
+		c := &chest{}
+		c.extend = func(context.Context, int) ([]store.Stop, error) {
+			if since := time.Since(c.began); since >= every && since < back {
+				return nil, errAway
+			}
+			return nil, nil
+		}
+		live(t, c, func() { time.Sleep(ttl) })
+		next := slices.IndexFunc(c.beats, func(b beat) bool { return b.at >= back })
+		if next < 0 || c.beats[next].at > back+2*time.Second || len(c.lost) > 0 {
+			t.Fatalf("the beat after %v is the one of %v; attempts were given up at %v", back, c.beats[next:], c.lost)
+		}
+	}
+}
+
 func TestASlowBeatCountsFromWhenItWasSent(t *testing.T) {
 	c := &chest{extend: func(ctx context.Context, n int) ([]store.Stop, error) {
 		if n > 2 {

@@ -25,6 +25,9 @@ type End struct {
 	Hung  bool   // the handler ignores the end of its context and is still running
 	Ran   time.Duration
 	Retry RetryFunc // the handler's own policy; nil means the task's
+	// Children is set if the handler has spawned children. Without any, ErrWait is a failure: the task would run
+	// again at once, for ever.
+	Children bool
 }
 
 // text returns the error as it is stored.
@@ -60,6 +63,9 @@ func After(t *store.Task, s Settings, end End, random float64) store.Outcome {
 
 func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outcome {
 	out := store.Outcome{Task: t, Attempt: t.Attempt, Ran: end.Ran}
+	if !end.Children && errors.Is(end.Err, ErrWait) {
+		end.Err = fmt.Errorf("%w, but this attempt has spawned none: return Wait only after Spawn", end.Err)
+	}
 	var snooze *SnoozeError
 	var stop *StopError
 	var later *RetryError
@@ -70,7 +76,7 @@ func afterFailure(t *store.Task, s Settings, end End, random float64) store.Outc
 		if out.Unbegun = snooze.Unbegun; out.Unbegun {
 			out.Fingerprint = unbegun
 		}
-	case errors.Is(err, ErrWait):
+	case errors.Is(err, ErrWait) && end.Children:
 		out.State, out.Attempt = store.Pending, t.Attempt-1
 	case errors.As(err, &unknown):
 		unknown.handBack(&out, s)

@@ -36,6 +36,7 @@ type Attempt struct {
 	forsaken bool
 	counted  bool // as a hung handler
 	inTx     bool
+	movesOn  bool          // another stage receives the handler's output
 	begun    time.Duration // after the claim
 	said     *said         // nil if its handler recorded nothing
 	watch    *watch        // nil if nothing limits it
@@ -311,4 +312,18 @@ func (a *Attempt) InTx() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.inTx
+}
+
+// SetMovesOn records that the task is a stage of a pipeline and that another stage receives its output.
+func (a *Attempt) SetMovesOn() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.movesOn = true
+}
+
+// MovesOn reports whether another stage of a pipeline receives the output of the handler.
+func (a *Attempt) MovesOn() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.movesOn
 }

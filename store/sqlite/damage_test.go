@@ -38,3 +38,30 @@ func TestDamagedRowsHideNoOthers(t *testing.T) {
 		t.Error(len(list), err)
 	}
 }
+
+// A lane that counts tasks that do not exist, as it may after .recover, holds up no other lane.
+func TestALaneThatCountsWrongHoldsUpNoOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tusk.db")
+	s := open(t, path)
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	tasks := newTasks(2)
+	tasks[0].Priority = -5
+	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	w := register(t, s)
+	if first := claim(t, s, w, 1); len(first) != 1 || first[0].ID != tasks[0].ID {
+		t.Fatalf("%+v", first)
+	}
+	db := pool(t, path)
+	execute(t, db, "update tusk_lane set available = 7 where priority = -5")
+	if second := claim(t, s, w, 10); len(second) != 1 || second[0].ID != tasks[1].ID {
+		t.Errorf("%+v", second)
+	}
+	var counted int
+	if err := db.QueryRow("select sum(available) from tusk_lane").Scan(&counted); err != nil || counted != 0 {
+		t.Errorf("%d tasks are counted, %v", counted, err)
+	}
+}

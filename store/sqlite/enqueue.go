@@ -15,7 +15,7 @@ func (s *Store) Enqueue(ctx context.Context, tasks []store.NewTask) (results []s
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	err = s.write(ctx, true, func(w *work) error {
+	err = s.writeMany(ctx, len(tasks), func(w *work) error {
 		results, err = w.enqueue(tasks)
 		return err
 	})

@@ -28,10 +28,11 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) (stops []store.Stop, e
 }
 
 func (s *Store) beat(ctx context.Context, b store.Beat) (stops []store.Stop, err error) {
-	err = s.write(ctx, len(b.Notes) > 0, func(w *work) error {
+	c := &call{ctx: ctx, durable: len(b.Notes) > 0, size: 1, fn: func(w *work) error {
 		stops, err = w.extend(b)
 		return err
-	})
+	}}
+	err = s.submit(s.writer.beats, c)
 	return stops, err
 }
 

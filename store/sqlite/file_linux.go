@@ -22,6 +22,10 @@ var remote = map[int64]string{
 	0x47504653: "GPFS",
 	0x7461636f: "OCFS2",
 	0x01161970: "GFS2",
+	0x19830326: "BeeGFS",
+	0x786f4256: "a shared folder of VirtualBox",
+	0xbacbacbc: "a shared folder of VMware",
+	0x7c7c6673: "a shared folder of Parallels",
 	fuse:       "FUSE",
 }
 

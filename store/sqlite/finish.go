@@ -13,7 +13,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	if len(outcomes) == 0 {
 		return nil, nil
 	}
-	err = s.write(ctx, true, func(w *work) error {
+	err = s.writeMany(ctx, len(outcomes), func(w *work) error {
 		lost, err = w.finish(outcomes)
 		return err
 	})

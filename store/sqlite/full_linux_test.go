@@ -105,7 +105,8 @@ func TestAUsersTransactionThatAFullDiskEndedTakesNothingMore(t *testing.T) {
 }
 
 func TestNetworkFileSystemsAreRefused(t *testing.T) {
-	for magic, name := range map[int64]string{0x6969: "NFS", 0xff534d42: "CIFS", 0xfe534d42: "SMB2", fuse: "FUSE"} {
+	for magic, name := range map[int64]string{0x6969: "NFS", 0xff534d42: "CIFS", 0xfe534d42: "SMB2", fuse: "FUSE",
+		0x19830326: "BeeGFS", 0x786f4256: "VirtualBox", 0xbacbacbc: "VMware", 0x7c7c6673: "Parallels"} {
 		if err := localType("/x/tusk.db", magic); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}

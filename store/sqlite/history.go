@@ -28,11 +28,11 @@ func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) 
 			return err
 		}
 		cursor = strconv.FormatInt(r.int(0), 10)
-		if !on {
-			_, err = w.run("end.forget", r.int(0))
-		}
-		return err
+		return nil
 	})
+	if err == nil && !on {
+		err = s.Forget(ctx, cursor)
+	}
 	return cursor, wrap("follow", err)
 }
 
@@ -65,8 +65,11 @@ func (s *Store) Forget(ctx context.Context, cursor string) error {
 	if err != nil {
 		return fmt.Errorf("forget: the cursor %q is none", cursor)
 	}
-	return wrap("forget", s.write(ctx, false, func(w *work) error {
-		_, err := w.run("end.forget", at)
-		return err
-	}))
+	for n := int64(rowsAtOnce); err == nil && n == rowsAtOnce; {
+		err = s.write(ctx, false, func(w *work) (err error) {
+			n, err = w.run("end.forget", at, rowsAtOnce)
+			return err
+		})
+	}
+	return wrap("forget", err)
 }

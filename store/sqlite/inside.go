@@ -5,34 +5,51 @@ import (
 	"database/sql"
 )
 
-// inside is a session in a user's transaction.
+// inside is a session in a user's transaction. It prepares a statement when a call runs it for the second time. The
+// transaction keeps what was prepared until it ends, and may have thousands of calls that run each statement once.
 type inside struct {
 	tx    *sql.Tx
-	stmts map[string]*sql.Stmt
+	stmts map[string]*sql.Stmt // nil for a statement that has run once
 }
 
-func (i *inside) named(ctx context.Context, name string) (*sql.Stmt, error) {
-	if stmt, ok := i.stmts[name]; ok {
-		return stmt, nil
-	}
+// named returns a prepared statement, or nil and the text of a statement to run directly.
+func (i *inside) named(ctx context.Context, name string) (*sql.Stmt, string, error) {
 	text, ok := statements()[name]
 	if !ok {
 		text = name
 	}
-	stmt, err := i.tx.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, err
+	stmt, again := i.stmts[name]
+	if stmt == nil && again {
+		var err error
+		if stmt, err = i.tx.PrepareContext(ctx, text); err != nil {
+			return nil, "", err
+		}
 	}
 	i.stmts[name] = stmt
-	return stmt, nil
+	return stmt, text, nil
+}
+
+// close closes the prepared statements.
+func (i *inside) close() {
+	for _, stmt := range i.stmts {
+		if stmt != nil {
+			stmt.Close()
+		}
+	}
+	clear(i.stmts)
 }
 
 func (i *inside) exec(ctx context.Context, name string, args ...any) (int64, error) {
-	stmt, err := i.named(ctx, name)
+	stmt, text, err := i.named(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	result, err := stmt.ExecContext(ctx, values(args)...)
+	var result sql.Result
+	if stmt != nil {
+		result, err = stmt.ExecContext(ctx, values(args)...)
+	} else {
+		result, err = i.tx.ExecContext(ctx, text, values(args)...)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -40,9 +57,12 @@ func (i *inside) exec(ctx context.Context, name string, args ...any) (int64, err
 }
 
 func (i *inside) each(ctx context.Context, name string, fn func(row) error, args ...any) error {
-	stmt, err := i.named(ctx, name)
+	stmt, text, err := i.named(ctx, name)
 	if err != nil {
 		return err
+	}
+	if stmt == nil {
+		return i.dynamic(ctx, text, fn, args...)
 	}
 	rows, err := stmt.QueryContext(ctx, values(args)...)
 	if err != nil {

@@ -32,9 +32,12 @@ func (s *Store) Prune(ctx context.Context, term int64, keep store.Retention, lim
 		rest = r != nil
 		return err
 	})
-	if err == nil && rest {
+	for err == nil && rest {
 		s.seen.prune()
-		err = s.lead(ctx, term, func(w *work) error { return w.pruneRest(keep) })
+		err = s.lead(ctx, term, func(w *work) (err error) {
+			rest, err = w.pruneRest(keep)
+			return err
+		})
 		s.seen.prune()
 	}
 	deleted := 0
@@ -97,23 +100,29 @@ func statsUntil(keep store.Retention, now int64) int64 {
 	return after(now, -keep.Stats-time.Minute)
 }
 
-// pruneRest deletes old statistics and groups of errors, workers that died long ago, and unused turns and lanes.
-func (w *work) pruneRest(keep store.Retention) error {
+// rowsAtOnce is how many rows of statistics, or of the history for followers, are deleted in one transaction.
+const rowsAtOnce = 10 * chunk
+
+// pruneRest deletes old statistics and groups of errors, workers that died long ago, and unused turns and lanes. It
+// reports whether it has left old statistics or groups for another transaction.
+func (w *work) pruneRest(keep store.Retention) (more bool, err error) {
 	w.forgetStands()
 	for _, step := range []struct {
 		name string
 		args []any
 	}{
-		{"prune.stats", []any{statsUntil(keep, w.now)}},
-		{"prune.errors", []any{statsUntil(keep, w.now)}},
+		{"prune.stats", []any{statsUntil(keep, w.now), rowsAtOnce}},
+		{"prune.errors", []any{statsUntil(keep, w.now), rowsAtOnce}},
 		{"prune.workers", []any{after(w.now, -forgetAfter)}},
 		{"turn.empty", nil},
 		{"prune.turns", nil},
 		{"prune.lanes", nil},
 	} {
-		if _, err := w.run(step.name, step.args...); err != nil {
-			return err
+		deleted, err := w.run(step.name, step.args...)
+		if err != nil {
+			return false, err
 		}
+		more = more || deleted == rowsAtOnce
 	}
-	return nil
+	return more, nil
 }

@@ -255,15 +255,16 @@ func (s *Store) read(ctx context.Context, fn func(context.Context, session) erro
 			return explain(err)
 		}
 	}
+	broken = true // until the transaction has ended: a panic of fn leaves it open
 	return conn.use(func() error {
 		if _, err := conn.exec(ctx, "begin"); err != nil {
-			broken = true
 			return explain(err)
 		}
 		err := fn(ctx, conn)
 		if _, end := conn.exec(context.Background(), "commit"); end != nil {
-			broken = true
 			err = errors.Join(err, end)
+		} else {
+			broken = false
 		}
 		return explain(err)
 	})

@@ -55,6 +55,7 @@ func (u *userTx) do(ctx context.Context, fn func(*work) error) error {
 	if err := u.check(ctx); err != nil {
 		return explain(err)
 	}
+	defer u.session.close()
 	calm := context.WithoutCancel(ctx)
 	if _, err := u.session.exec(calm, "begin"); err == nil { // otherwise there is a transaction already
 		_ = u.session.tx.Rollback()

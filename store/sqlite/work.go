@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -50,8 +52,14 @@ func (t *transaction) nextPlace() int64 {
 	return t.place
 }
 
-// do runs one call's part and writes its changes in memory.
-func (t *transaction) do(ctx context.Context, fn func(*work) error) error {
+// do runs one call's part and writes its changes in memory. A panic is an error of that call, because the goroutine
+// of the writer serves all others.
+func (t *transaction) do(ctx context.Context, fn func(*work) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
 	w := &work{transaction: t, caller: ctx}
 	if err := fn(w); err != nil {
 		return err

@@ -17,6 +17,7 @@ type writer struct {
 	store    *Store
 	conn     *direct
 	calls    chan *call
+	beats    chan *call // heartbeats, which have a deadline, need not wait for the calls before them
 	peeks    chan chan<- bool
 	full     bool          // whether synchronous is full rather than normal
 	patience time.Duration // how long it waits for other writers
@@ -25,13 +26,18 @@ type writer struct {
 	stands   stands
 }
 
-// sharing is the maximum number of calls in one transaction.
-const sharing = 256
+// Limits of one transaction, so that a heartbeat does not wait long for it. A call that exceeds bulk alone is the last
+// one.
+const (
+	sharing = 256  // calls
+	bulk    = 2000 // tasks and outcomes of calls
+)
 
 // call is one method's part of a transaction. fn may run more than once.
 type call struct {
 	ctx     context.Context
 	durable bool // must be on disk before the call returns
+	size    int  // how many tasks or outcomes it writes, as far as that is known
 	fn      func(*work) error
 	state   atomic.Int32
 	err     error
@@ -45,24 +51,35 @@ const (
 )
 
 func newWriter(s *Store, conn *direct) *writer {
-	return &writer{store: s, conn: conn, calls: make(chan *call, sharing), peeks: make(chan chan<- bool), full: true,
-		patience: busyTimeout}
+	return &writer{store: s, conn: conn, calls: make(chan *call, sharing), beats: make(chan *call, sharing),
+		peeks: make(chan chan<- bool), full: true, patience: busyTimeout}
 }
 
 // write runs fn in a transaction and returns when that is committed. A durable transaction survives a loss of power.
 // Any other transaction survives the death of every process, and becomes durable with the next durable one. That is
 // enough for claims and heartbeats, because a lost claim leaves its tasks available.
 func (s *Store) write(ctx context.Context, durable bool, fn func(*work) error) error {
+	return s.submit(s.writer.calls, &call{ctx: ctx, durable: durable, size: 1, fn: fn})
+}
+
+// writeMany is a durable write of many tasks or outcomes.
+func (s *Store) writeMany(ctx context.Context, size int, fn func(*work) error) error {
+	return s.submit(s.writer.calls, &call{ctx: ctx, durable: true, size: size, fn: fn})
+}
+
+// submit hands a call to the writer and waits for its end.
+func (s *Store) submit(to chan<- *call, c *call) error {
+	ctx := c.ctx
 	if err := s.check(ctx); err != nil {
 		return notCommitted(err)
 	}
-	c := &call{ctx: ctx, durable: durable, fn: fn, done: make(chan struct{})}
+	c.done = make(chan struct{})
 	select {
 	case <-s.closing:
 		return notCommitted(ErrClosed)
 	case <-ctx.Done():
 		return notCommitted(ctx.Err())
-	case s.writer.calls <- c:
+	case to <- c:
 	}
 	select {
 	case <-c.done:
@@ -99,27 +116,43 @@ func (w *writer) run() {
 			return
 		case answer := <-w.peeks:
 			answer <- w.changed()
+		case first := <-w.beats:
+			w.share(first)
 		case first := <-w.calls:
 			w.share(first)
 		}
 	}
 }
 
+// next returns a waiting call, heartbeats first, or nil if none waits.
+func (w *writer) next(onlyBeats bool) *call {
+	select {
+	case c := <-w.beats:
+		return c
+	default:
+	}
+	if onlyBeats {
+		return nil
+	}
+	select {
+	case c := <-w.calls:
+		return c
+	default:
+		return nil
+	}
+}
+
 // share adds the other waiting calls to the first call's transaction.
 func (w *writer) share(first *call) {
 	var calls []*call
-	for next := first; ; {
+	size := 0
+	for next := first; next != nil; next = w.next(size >= bulk) {
 		if next.state.Load() == waiting {
-			calls = append(calls, next)
+			calls, size = append(calls, next), size+next.size
 		}
-		if len(calls) < sharing {
-			select {
-			case next = <-w.calls:
-				continue
-			default:
-			}
+		if len(calls) >= sharing {
+			break
 		}
-		break
 	}
 	if len(calls) == 0 {
 		return

@@ -30,4 +30,4 @@ from tusk_end e left join tusk_kind k on k.id = e.kind
 where e.seq > ? order by e.seq limit ?;
 
 -- name: end.forget
-delete from tusk_end where seq <= ?;
+delete from tusk_end where seq in (select seq from tusk_end where seq <= ? order by seq limit 0 + ?);

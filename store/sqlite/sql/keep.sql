@@ -88,7 +88,8 @@ order by finished_at, num
 limit 0 + ?;
 
 -- name: prune.stats
-delete from tusk_stat where at <= ?;
+delete from tusk_stat
+where (at, kind) in (select at, kind from tusk_stat where at <= ? order by at, kind limit 0 + ?);
 
 -- name: prune.turns
 delete from tusk_turn indexed by tusk_turn_since
@@ -98,9 +99,12 @@ where since is null
 
 -- name: prune.errors
 -- Deletes groups of errors that no task refers to.
-delete from tusk_error indexed by tusk_error_last
-where last <= ?
-  and not exists (select 1 from tusk_task t indexed by tusk_task_failure where t.failure = tusk_error.id);
+delete from tusk_error
+where id in (
+    select id from tusk_error indexed by tusk_error_last
+    where last <= ?
+      and not exists (select 1 from tusk_task t indexed by tusk_task_failure where t.failure = tusk_error.id)
+    limit 0 + ?);
 
 -- name: prune.lanes
 -- Deletes lanes that have no task left.

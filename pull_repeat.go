@@ -1,0 +1,106 @@
+package tusk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// How a puller recognizes a verdict that is repeated.
+
+const (
+	rememberedVerdicts = 10000
+	handBackAgain      = 100 * time.Millisecond // between tries to hand back tasks
+)
+
+// given is a verdict that Finish has passed to the store.
+type given struct {
+	said string
+	// unsure is what the store was to write, if its answer is not known; nil if it has accepted the verdict.
+	unsure *unsure
+}
+
+// unsure is an end of an attempt that may have been stored.
+type unsure struct {
+	worker  ID
+	claimed time.Time
+	state   State
+	text    string // the error
+	forget  bool   // the task is deleted
+}
+
+func unsureOf(o *store.Outcome) *unsure {
+	return &unsure{o.Task.Worker, o.Task.ClaimedAt, o.State, o.Error, o.Forget}
+}
+
+func said(v Verdict) string { return fmt.Sprintf("%T %v", v.Err, v.Err) }
+
+func (p *Puller) remember(v Verdict, u *unsure) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.ended[v.Receipt]; !known {
+		if len(p.order) == rememberedVerdicts {
+			delete(p.ended, p.order[0])
+			p.order = p.order[1:]
+		}
+		p.order = append(p.order, v.Receipt)
+	}
+	p.ended[v.Receipt] = given{said(v), u}
+}
+
+// again judges a verdict on a lease that has ended.
+func (p *Puller) again(v Verdict) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if before, known := p.ended[v.Receipt]; known && before.said == said(v) && before.unsure == nil {
+		return nil
+	}
+	return ErrLeaseLost
+}
+
+// recognize corrects the results of verdicts that were refused because the store had accepted them before, in a call
+// that failed. It returns an error if it cannot find out.
+func (p *Puller) recognize(ctx context.Context, verdicts []Verdict, results []error) error {
+	doubts := map[int]*unsure{}
+	f := store.Filter{NoArgs: true, Detail: true}
+	p.mu.Lock()
+	for i, v := range verdicts {
+		before := p.ended[v.Receipt]
+		if errors.Is(results[i], ErrLeaseLost) && before.unsure != nil && before.said == said(v) {
+			doubts[i] = before.unsure
+			f.IDs = append(f.IDs, v.Receipt.ID)
+		}
+	}
+	p.mu.Unlock()
+	if len(doubts) == 0 {
+		return nil
+	}
+	f.Limit = len(f.IDs)
+	tasks, err := p.client.store.List(ctx, f)
+	if err != nil {
+		return fmt.Errorf("finish: %w", err)
+	}
+	for i, u := range doubts {
+		v := verdicts[i]
+		at := slices.IndexFunc(tasks, func(t store.Task) bool { return t.ID == v.Receipt.ID })
+		if at < 0 && u.forget || at >= 0 && u.in(tasks[at].Detail) {
+			results[i] = nil
+			p.remember(v, nil)
+		}
+	}
+	return nil
+}
+
+// in reports whether the history of the task has this end. A task that would have run again may have been cancelled
+// instead.
+func (u *unsure) in(d *store.Detail) bool {
+	return d != nil && slices.ContainsFunc(d.Attempts, func(a store.Attempt) bool {
+		cancelled := a.Outcome == store.Cancelled && !u.state.Finished()
+		return a.Worker == u.worker && a.StartedAt.Equal(u.claimed) && a.Error == u.text &&
+			(a.Outcome == u.state || cancelled)
+	})
+}
