@@ -62,3 +62,12 @@ func change[T any](
 		}
 	}
 }
+
+// find returns a record. Its version is 0 if there is none.
+func find(ctx context.Context, s store.Recorder, kind, name string) (store.Record, error) {
+	records, err := s.Records(ctx, store.RecordFilter{Kind: kind, Names: []string{name}})
+	if err != nil || len(records) == 0 {
+		return store.Record{Kind: kind, Name: name}, err
+	}
+	return records[0], nil
+}

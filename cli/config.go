@@ -57,6 +57,8 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 		case name == short && strings.Contains(key, "."):
 			c.problems = append(c.problems, fmt.Sprintf("%s: the variable for --%s of %s is %s: rename it", name, f.Name,
 				cmd.CommandPath(), variableName(key)))
+		case running && ruledOut(cmd, f):
+			c.source[key] = sourceDefault
 		case name != "" && (running || all):
 			c.source[key] = name
 			c.set(f, variables[name], name)
@@ -70,6 +72,18 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 	c.checkSecrets()
 	slices.SortStableFunc(c.problems, func(a, b string) int { return lineOf(a) - lineOf(b) })
 	return c
+}
+
+// ruledOut reports whether the command line has a flag that cannot be combined with f. What the command line says
+// counts more than a variable or the file.
+func ruledOut(cmd *cobra.Command, f *pflag.Flag) (is bool) {
+	const groups = "cobra_annotation_mutually_exclusive" // as MarkFlagsMutuallyExclusive names it
+	cmd.Flags().Visit(func(given *pflag.Flag) {
+		is = is || slices.ContainsFunc(f.Annotations[groups], func(group string) bool {
+			return slices.Contains(given.Annotations[groups], group)
+		})
+	})
+	return is
 }
 
 // perCall reports whether a flag says what a single call may do. A variable or a file would say it for all calls.

@@ -244,6 +244,29 @@ func TestAVariableOfAFlagForAFileNamesTheFile(t *testing.T) {
 	}
 }
 
+func TestTheCommandLineCountsMoreThanAVariableThatItExcludes(t *testing.T) {
+	sh := filledShell(t)
+	sh.write("args.json", `{"n":1}`, 0o600)
+	sh.write("tasks.jsonl", `{"kind":"a","args":{"n":2}}`+"\n"+`{"kind":"b"}`, 0o600)
+	sh.env = append(sh.env, "TUSK_ENQUEUE_ARGS_FILE=args.json")
+	sh.must("enqueue", "--from", "tasks.jsonl")
+	first := strings.TrimSpace(sh.must("tasks", "list", "--kind", "a", "--quiet"))
+	if got := sh.must("tasks", "args", first); got != `{"n":2}` {
+		t.Errorf("the args are %s, want those of the file that --from names", got)
+	}
+	sh.env = append(sh.env, "TUSK_ENQUEUE_ARGS_FILE=", "TUSK_ENQUEUE_FROM=tasks.jsonl", "TUSK_ENQUEUE_DELAY=1h")
+	id := strings.TrimSpace(sh.must("enqueue", "c", `{"n":3}`, "--run-at", "2020-01-01T00:00:00Z", "--quiet"))
+	if task := sh.json("tasks", "show", id)[0]; task["kind"] != "c" || task["state"] != "available" {
+		t.Errorf("the task is %v", task)
+	}
+	sh.write("tusk.yaml", "tasks:\n  list:\n    limit: 1\n", 0o600)
+	if all := sh.json("tasks", "list", "--all"); len(all) != 3 {
+		t.Errorf("--all lists %d tasks", len(all))
+	}
+	sh.env = append(sh.env, "TUSK_ENQUEUE_RUN_AT=2020-01-01T00:00:00Z")
+	sh.fails(exitUsage, "usage", []string{"only one can be given: --run-at or --delay"}, "enqueue", "d")
+}
+
 func TestEveryVariableSetsOneFlag(t *testing.T) {
 	c := &config{flags: map[string]*pflag.Flag{}}
 	collectFlags(newRoot(&App{}), "", c.flags)

@@ -56,6 +56,7 @@ if the flag --db names them.`,
 	f.StringSliceVar(&d.pushAllow, "push-allow", nil,
 		"private `host`, host:port or network that endpoints may have, without TLS, too, as --allow-host; repeatable")
 	d.kinds.add(f)
+	cmd.MarkFlagsMutuallyExclusive("addr", "port")
 	return cmd
 }
 
@@ -137,6 +138,9 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 func (app *App) devDatabase(d *devFlags) (cleanUp func(), err error) {
 	cleanUp = func() {}
 	named := app.config.source["db"] == sourceFlag
+	if named && app.config.source["dev.ephemeral"] != sourceFlag {
+		d.ephemeral = false // the command line counts more than a variable
+	}
 	switch {
 	case d.ephemeral && (named || d.reset):
 		return nil, usage("", "--ephemeral goes with neither --db nor --reset")

@@ -43,7 +43,7 @@ With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place 
   tusk enqueue import --args-file customers.json --archive file:///var/lib/tusk/archive
   tusk enqueue --from tasks.jsonl --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if from != "" {
+			if from != "" && len(args) == 0 { // KIND counts more than a variable
 				return app.enqueueFile(cmd.Context(), from, dryRun)
 			}
 			return app.enqueueOne(cmd, args, file, &task, dryRun)

@@ -27,7 +27,7 @@ var editCommands = []editCommand{
 	{name: "cancel", op: store.Cancel, asks: true,
 		short: "Cancel unfinished tasks; running tasks are told to stop",
 		flags: func(cmd *cobra.Command, c *changeFlags) {
-			cmd.Flags().StringVar(&c.reason, "reason", "", "`text` to keep with the task, unless it runs")
+			cmd.Flags().StringVar(&c.reason, "reason", "", "`text` to keep with the task, as the reason")
 		}},
 	{name: "retry", op: store.Retry,
 		short: "Run tasks again, now or later; by filter: failed tasks",

@@ -153,7 +153,7 @@ func weightFlag(into *float64) *value[float64] {
 	return &value[float64]{into: into, name: "number", parse: func(text string) (float64, error) {
 		w, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(w > 0 && w <= 1000000) {
-			return 0, errors.New("want a number above 0")
+			return 0, errors.New("want a number above 0, at most 1000000")
 		}
 		return w, nil
 	}}

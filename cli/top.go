@@ -84,8 +84,11 @@ func (app *App) keyboard() io.Reader {
 func (app *App) topSource(
 	ctx context.Context, t *topFlags,
 ) (source top.Source, where string, closeSource func(), err error) {
+	if app.config.source["db"] == sourceFlag && app.config.source["top.url"] != sourceFlag {
+		t.url = "" // the command line counts more than a variable
+	}
 	if t.url == "" {
-		if t.tokenFile != "" {
+		if app.config.source["top.token_file"] == sourceFlag {
 			return nil, "", nil, usage("", "--token-file is for --url, which is missing")
 		}
 		client, closeStore, err := app.Client(ctx, existing)

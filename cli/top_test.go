@@ -269,3 +269,19 @@ func TestTopRefusesWhatWouldTellATokenToOthers(t *testing.T) {
 		t.Error(shown)
 	}
 }
+
+func TestADatabaseOnTheCommandLineCountsMoreThanAServerInAVariable(t *testing.T) {
+	sh := filledShell(t)
+	sh.env = append(sh.env, "TUSK_TOP_URL=http://127.0.0.1:1", "TUSK_DEV_EPHEMERAL=true", "TUSK_DEV_PORT=1")
+	sh.fails(exitUnavailable, "unavailable", nil, "top")
+	sh.must("top", "--db", "sqlite:tusk.db")
+	p := sh.start("dev", "--db", "sqlite:named.db", "--addr", "127.0.0.1:0")
+	if url := p.await(`database  (\S+)`); url != "sqlite:named.db" {
+		t.Errorf("dev uses %s", url)
+	}
+	if url := p.await(`web UI    (\S+)`); strings.HasSuffix(url, ":1/") {
+		t.Errorf("dev listens at %s", url)
+	}
+	p.signal(syscall.SIGTERM)
+	p.status()
+}

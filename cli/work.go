@@ -116,7 +116,8 @@ split into words as by a shell, but no shell runs it.`,
 	kinds.add(f)
 	f.BoolVar(&kinds.exec, "enable-exec", false, "run tasks of kind exec: any command, for everybody who can enqueue")
 	f.Var(positiveFlag(&c.Lease), "lease", "how long tasks stay the worker's without a heartbeat")
-	f.Var(positiveFlag(&c.Beat), "beat", "time between heartbeats; default: 10s, or a third of --lease")
+	f.Var(positiveFlag(&c.Beat), "beat",
+		"time between heartbeats, at most a third of --lease; default: 10s, on PostgreSQL and MySQL 2s")
 	f.Var(positiveFlag(&c.Poll), "poll", "the longest pause between two looks at idle queues")
 	f.Var(positiveFlag(&c.ClaimEvery), "claim-every",
 		"the shortest time between two claims: tasks that arrive within it share one (default: claim at once)")

@@ -126,14 +126,10 @@ func putAlert(c *call, in putAlertInput) (NewAlert, error) {
 	if err := c.mayName(in.meant, b.Queue); err != nil {
 		return NewAlert{}, err
 	}
-	secret, _, err := c.alerts.Put(c.r.Context(), alert.Rule{Name: in.Name, Kind: alert.Kind(b.Kind), Queue: b.Queue,
+	secret, a, err := c.alerts.Put(c.r.Context(), alert.Rule{Name: in.Name, Kind: alert.Kind(b.Kind), Queue: b.Queue,
 		Schedule: b.Schedule, Over: time.Duration(b.Over), Rate: b.Rate, For: time.Duration(b.For),
 		Repeat: time.Duration(b.Repeat), To: notify.Receivers(b.Slack, b.Webhooks, b.Mail)}, c.who.Name)
-	if err != nil {
-		return NewAlert{}, err
-	}
-	a, err := getAlert(c, in.byAlert)
-	return NewAlert{secret, a}, err
+	return NewAlert{secret, viewAlert(a)}, err
 }
 
 func removeAlert(c *call, in byAlert) (nothing, error) {

@@ -311,14 +311,14 @@ func TestAlertsAreRefusedThatCannotBe(t *testing.T) {
 		t.Error(page)
 	}
 	s.do("POST", "/alerts", url.Values{"name": {"b"}, "kind": {"discarded"}, "rate": {"7"},
-		"mail": {"ops@example.com"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil)
+		"mail": {"ops@example.com"}}.Encode(), "Content-Type", "application/x-www-form-urlencoded").want(t, 303, nil)
 	once := form("name", "c", "kind", "oldest", "queue", "mial", "mail", "ops@example.com")
 	page = s.do("POST", "/alerts", once, "Content-Type", "application/x-www-form-urlencoded").want(t, 404, nil).body
 	if !strings.Contains(page, "The queue mial is unknown") ||
 		!strings.Contains(page, `name="new" value="mial"`) {
 		t.Error(page)
 	}
-	s.do("POST", "/alerts", once+"&new=mial", "Content-Type", "application/x-www-form-urlencoded").want(t, 200, nil)
+	s.do("POST", "/alerts", once+"&new=mial", "Content-Type", "application/x-www-form-urlencoded").want(t, 303, nil)
 	var a server.Alert
 	if s.do("GET", "/api/v1/alerts/b", nil).want(t, 200, &a); a.Rate != 7 || a.Mail[0] != "ops@example.com" {
 		t.Errorf("%+v", a)

@@ -82,13 +82,9 @@ func putHook(c *call, in putHookInput) (NewHook, error) {
 	if err := c.mayName(in.meant, in.Body.Queues...); err != nil {
 		return NewHook{}, err
 	}
-	secret, _, err := c.hooks.Put(c.r.Context(), hook.Hook{Name: in.Name, URL: in.Body.URL, Events: in.Body.Events,
+	secret, h, err := c.hooks.Put(c.r.Context(), hook.Hook{Name: in.Name, URL: in.Body.URL, Events: in.Body.Events,
 		Queues: in.Body.Queues, Keep: time.Duration(in.Body.Keep)}, c.who.Name)
-	if err != nil {
-		return NewHook{}, err
-	}
-	h, err := getHook(c, in.byHook)
-	return NewHook{secret, h}, err
+	return NewHook{secret, viewHook(h)}, err
 }
 
 func removeHook(c *call, in byHook) (nothing, error) {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -199,6 +200,29 @@ func TestRefusalsAreOneEntryAndPagesRecordThem(t *testing.T) {
 	}
 	if results["tokens.create ok"] != 1 || results["queues.pause forbidden"] != 1 || results["queues.pause failed"] != 1 {
 		t.Error(results)
+	}
+}
+
+func TestPagesRecordWhatFailedAndNotWhatTheyAsk(t *testing.T) {
+	s := start(t)
+	s.post("/access/users", form("name", "vic", "role", "viewer", "password", "short")).want(t, 400, nil)
+	s.post("/access/tokens", form("name", "x", "role", "viewer", "expires", "never")).want(t, 400, nil)
+	s.post("/access/tokens", form("name", "x", "role", "viewer")).want(t, 200, nil)
+	s.post("/new-schedule", form("name", "s", "spec", "daily", "kind", "k", "new", "1")).want(t, 400, nil)
+	s.post("/queues/x/pause", "").want(t, 200, nil) // the queue is unknown: it asks
+	s.post("/queues/x/pause", form("confirm", "yes")).want(t, 303, nil)
+	entries, err := s.server.Book().Entries(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Action+" "+e.Result)
+	}
+	want := []string{"queues.pause ok", "schedules.put failed", "tokens.create ok", "tokens.create failed",
+		"users.put failed"}
+	if !slices.Equal(got, want) {
+		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
 

@@ -133,9 +133,7 @@ func change[T any](
 	ctx context.Context, b *Book, kind, name string, edit func(doc *T, exists bool) (keep bool, err error),
 ) error {
 	defer b.forget(kind)
-	return shelf.Change(ctx, b.store, kind, name, func(doc *T, exists bool, _ int) (bool, error) {
-		return edit(doc, exists)
-	})
+	return shelf.Change(ctx, b.store, kind, name, edit)
 }
 
 func decode[T any](r store.Record) (doc T, err error) {

@@ -126,29 +126,25 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 }
 
 // Put creates a rule, or changes the rule of that name. If no receivers are given, the rule keeps its old ones; it
-// also keeps a mute. The secret is that of a first webhook; it cannot be shown again.
+// also keeps a mute. The secret is that of a first webhook; it cannot be shown again. After an error, nothing is stored
+// unless the database's answer was lost.
 //
 // Errors: ErrInvalid; notify.ErrTarget if an address may not be called; notify.ErrSealed if webhooks are given and the
 // secret of the old ones cannot be read.
-func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, stored Rule, err error) {
+func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, stored Alert, err error) {
 	if err := r.complete(); err != nil {
-		return "", r, err
+		return "", stored, err
 	}
 	for i := range r.To {
 		if err := b.sender.Check(&r.To[i]); err != nil {
-			return "", r, err
+			return "", stored, err
 		}
 	}
-	if _, err := b.Get(ctx, r.Name); errors.Is(err, ErrNotFound) { // leftovers of a removed rule
-		if err := shelf.Remove(ctx, b.store, stateKind, r.Name); err != nil {
-			return "", r, err
-		}
+	if stored.State, err = b.stateBefore(ctx, r.Name); err != nil {
+		return "", stored, err
 	}
 	given := r.To
-	err = shelf.Change(ctx, b.store, ruleKind, r.Name, func(doc *Rule, exists bool, count int) (bool, error) {
-		if !exists && count >= MaxRules {
-			return false, fmt.Errorf("%w: at most %d alerts", ErrInvalid, MaxRules)
-		}
+	err = shelf.Change(ctx, b.store, ruleKind, r.Name, func(doc *Rule, exists bool) (bool, error) {
 		b.open(doc)
 		r.CreatedAt, r.CreatedBy, r.MutedUntil = doc.CreatedAt, doc.CreatedBy, doc.MutedUntil
 		if !exists {
@@ -165,10 +161,27 @@ func (b *Book) Put(ctx context.Context, r Rule, by string) (secret string, store
 				return false, err
 			}
 		}
+		stored.Rule = r
 		*doc, err = b.sealed(r)
 		return true, err
 	})
-	return secret, r, err
+	return secret, stored, err
+}
+
+// stateBefore returns the state of a rule that is about to be stored. If the rule is new, it checks that there is room
+// for it, and deletes what a removed rule of that name has left behind.
+func (b *Book) stateBefore(ctx context.Context, name string) (State, error) {
+	all, err := b.List(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	if k := slices.IndexFunc(all, func(a Alert) bool { return a.Name == name }); k >= 0 {
+		return all[k].State, nil
+	}
+	if len(all) >= MaxRules {
+		return State{}, fmt.Errorf("%w: there are %d alerts, and no more are allowed: remove one first", ErrInvalid, MaxRules)
+	}
+	return State{}, shelf.Remove(ctx, b.store, stateKind, name)
 }
 
 // Remove deletes a rule. If it is firing, nobody is told that it is over.
@@ -182,7 +195,7 @@ func (b *Book) Remove(ctx context.Context, name string) error {
 
 // existing changes a rule, which must exist.
 func (b *Book) existing(ctx context.Context, name string, edit func(*Rule) (keep bool, err error)) error {
-	return shelf.Change(ctx, b.store, ruleKind, name, func(doc *Rule, exists bool, _ int) (bool, error) {
+	return shelf.Change(ctx, b.store, ruleKind, name, func(doc *Rule, exists bool) (bool, error) {
 		if !exists {
 			return false, ErrNotFound
 		}

@@ -139,7 +139,7 @@ func (r *Rule) complete() error {
 		return fmt.Errorf("%w: repeat: want %s to %s, or 0s for never", ErrInvalid, duration.Text(leastRepeat),
 			duration.Text(MaxSpan))
 	case len(r.To) > MaxReceivers:
-		return fmt.Errorf("%w: at most %d receivers", ErrInvalid, MaxReceivers)
+		return fmt.Errorf("%w: has %d receivers, want at most %d", ErrInvalid, len(r.To), MaxReceivers)
 	}
 	return nil
 }

@@ -169,33 +169,28 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 }
 
 // Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook and cannot
-// be shown again.
+// be shown again. After an error, nothing is stored unless the database's answer was lost.
 //
 // Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget if the URL may not be called; notify.ErrSealed if the stored
 // secret cannot be read.
-func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, stored Hook, err error) {
+func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, stored Status, err error) {
 	historian, ok := store.As[store.Historian](b.store)
 	if !ok {
-		return "", h, ErrUnsupported
+		return "", stored, ErrUnsupported
 	}
 	if err := b.complete(&h); err != nil {
-		return "", h, err
+		return "", stored, err
+	}
+	if stored.State, err = b.stateBefore(ctx, h.Name); err != nil {
+		return "", stored, err
 	}
 	start, err := historian.Follow(ctx, true)
 	if err != nil {
-		return "", h, err
-	}
-	if _, err := b.Get(ctx, h.Name); errors.Is(err, ErrNotFound) { // leftovers of a removed hook
-		if err := shelf.Remove(ctx, b.store, stateKind, h.Name); err != nil {
-			return "", h, err
-		}
+		return "", stored, err
 	}
 	made := false
-	err = shelf.Change(ctx, b.store, hookKind, h.Name, func(d *document, exists bool, count int) (bool, error) {
+	err = shelf.Change(ctx, b.store, hookKind, h.Name, func(d *document, exists bool) (bool, error) {
 		made, secret = !exists, ""
-		if !exists && count >= MaxHooks {
-			return false, fmt.Errorf("%w: at most %d hooks", ErrInvalid, MaxHooks)
-		}
 		if !exists {
 			d.CreatedAt, d.CreatedBy, d.Start = time.Now().UTC().Truncate(time.Second), by, start
 		}
@@ -209,20 +204,36 @@ func (b *Book) Put(ctx context.Context, h Hook, by string) (secret string, store
 			}
 		}
 		h.CreatedAt, h.CreatedBy = d.CreatedAt, d.CreatedBy
-		d.Hook = h
+		d.Hook, stored.Hook = h, h
 		return true, nil
 	})
 	if err != nil || !made {
-		return secret, h, err
+		return secret, stored, err
 	}
 	// The last other hook may have been removed meanwhile, so that the engine keeps no ends. If that cannot be repaired,
 	// the new hook is removed again, because nobody would see its secret.
 	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	if _, err = historian.Follow(sure, true); err != nil {
-		return "", h, errors.Join(err, shelf.Remove(sure, b.store, hookKind, h.Name))
+		return "", stored, errors.Join(err, shelf.Remove(sure, b.store, hookKind, h.Name))
 	}
-	return secret, h, nil
+	return secret, stored, nil
+}
+
+// stateBefore returns the state of a hook that is about to be stored. If the hook is new, it checks that there is room
+// for it, and deletes what a removed hook of that name has left behind.
+func (b *Book) stateBefore(ctx context.Context, name string) (State, error) {
+	all, err := b.List(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	if k := slices.IndexFunc(all, func(s Status) bool { return s.Name == name }); k >= 0 {
+		return all[k].State, nil
+	}
+	if len(all) >= MaxHooks {
+		return State{}, fmt.Errorf("%w: there are %d hooks, and no more are allowed: remove one first", ErrInvalid, MaxHooks)
+	}
+	return State{}, shelf.Remove(ctx, b.store, stateKind, name)
 }
 
 // seal stores the secret in a hook, encrypted if there is a key ring.
@@ -248,7 +259,7 @@ func (b *Book) Reseal(ctx context.Context) error {
 			continue
 		}
 		err = errors.Join(err, shelf.Change(ctx, b.store, hookKind, d.Name,
-			func(d *document, exists bool, _ int) (bool, error) {
+			func(d *document, exists bool) (bool, error) {
 				if !exists {
 					return false, nil
 				}
@@ -290,9 +301,12 @@ func (b *Book) complete(h *Hook) error {
 
 // Remove deletes a hook. After the last one, the engine stops keeping ends.
 func (b *Book) Remove(ctx context.Context, name string) error {
-	last := false
-	err := shelf.Change(ctx, b.store, hookKind, name, func(_ *document, exists bool, count int) (bool, error) {
-		if last = count == 1; !exists {
+	docs, err := b.documents(ctx)
+	if err != nil {
+		return err
+	}
+	err = shelf.Change(ctx, b.store, hookKind, name, func(_ *document, exists bool) (bool, error) {
+		if !exists {
 			return false, ErrNotFound
 		}
 		return false, nil
@@ -300,7 +314,7 @@ func (b *Book) Remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if historian, ok := store.As[store.Historian](b.store); ok && last {
+	if historian, ok := store.As[store.Historian](b.store); ok && len(docs) == 1 {
 		err = b.unfollow(ctx, historian)
 	}
 	return errors.Join(err, shelf.Remove(ctx, b.store, stateKind, name))

@@ -230,7 +230,7 @@ func (b *Book) documents(ctx context.Context) ([]document, error) {
 func (b *Book) change(
 	ctx context.Context, queue string, edit func(d *document, exists bool) (keep bool, err error),
 ) error {
-	err := shelf.Change(ctx, b.store, recordKind, queue, func(d *document, exists bool, _ int) (bool, error) {
+	err := shelf.Change(ctx, b.store, recordKind, queue, func(d *document, exists bool) (bool, error) {
 		b.open(d)
 		keep, err := edit(d, exists)
 		if err == nil && keep {

@@ -2,7 +2,6 @@ package push
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,13 +19,12 @@ const (
 // stored, and nothing is stored if the endpoint has another URL by now. Servers' clocks differ, so the order of the
 // notes decides which is the latest.
 func (b *Book) note(ctx context.Context, queue, url string, now herald.Delivery) error {
-	return shelf.Change(ctx, b.store, stateKind, queue, func(doc *herald.Delivery, exists bool, _ int) (bool, error) {
+	return shelf.Change(ctx, b.store, stateKind, queue, func(doc *herald.Delivery, exists bool) (bool, error) {
 		if !exists && !now.Fails() {
 			return false, nil
 		}
-		docs, err := b.documents(ctx)
-		if err != nil ||
-			!slices.ContainsFunc(docs, func(d document) bool { return d.Queue == queue && d.URL == url }) {
+		d, _, err := shelf.Find[document](ctx, b.store, recordKind, queue)
+		if err != nil || d.URL != url {
 			return exists, err
 		}
 		if now.Fails() {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -31,31 +30,43 @@ func All[T any](ctx context.Context, s store.Recorder, kind string) (map[string]
 	return all, nil
 }
 
+// Find returns a document. If it does not exist, doc is its zero value.
+func Find[T any](ctx context.Context, s store.Recorder, kind, name string) (doc T, exists bool, err error) {
+	_, doc, exists, err = read[T](ctx, s, kind, name)
+	return doc, exists, err
+}
+
+// read returns a document and its record. If the document does not exist, the record has only the kind and the name.
+func read[T any](
+	ctx context.Context, s store.Recorder, kind, name string,
+) (r store.Record, doc T, exists bool, err error) {
+	records, err := s.Records(ctx, store.RecordFilter{Kind: kind, Names: []string{name}})
+	if err == nil && len(records) == 0 {
+		return store.Record{Kind: kind, Name: name}, doc, false, nil
+	}
+	if err == nil {
+		r = records[0]
+		err = json.Unmarshal(r.Body, &doc)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+	return r, doc, true, err
+}
+
 // Change reads a document, calls edit, and writes the result. It repeats this until nobody else has written the
-// document in between. If the document does not exist, edit gets a zero value; count is the number of documents of
-// the kind. If edit returns keep as false, the document is removed.
+// document in between. If the document does not exist, edit gets a zero value. If edit returns keep as false, the
+// document is removed.
 func Change[T any](
 	ctx context.Context, s store.Recorder, kind, name string,
-	edit func(doc *T, exists bool, count int) (keep bool, err error),
+	edit func(doc *T, exists bool) (keep bool, err error),
 ) error {
 	for {
-		records, err := s.Records(ctx, store.RecordFilter{Kind: kind})
+		r, doc, exists, err := read[T](ctx, s, kind, name)
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", kind, name, err)
+			return err
 		}
-		r, exists := store.Record{Kind: kind, Name: name}, false
-		for _, stored := range records {
-			if stored.Name == name {
-				r, exists = stored, true
-			}
-		}
-		var doc T
-		if exists {
-			if err := json.Unmarshal(r.Body, &doc); err != nil {
-				return fmt.Errorf("%s %s: %w", kind, name, err)
-			}
-		}
-		keep, err := edit(&doc, exists, len(records))
+		keep, err := edit(&doc, exists)
 		if err != nil {
 			return err
 		}
@@ -77,9 +88,8 @@ func Change[T any](
 // ChangeOf changes a document that belongs to an owner, which is a document of another kind with the same name. If
 // the owner does not exist, nothing is stored.
 func ChangeOf[T any](ctx context.Context, s store.Recorder, owner, kind, name string, edit func(doc *T)) error {
-	return Change(ctx, s, kind, name, func(doc *T, _ bool, _ int) (bool, error) {
-		owners, err := s.Records(ctx, store.RecordFilter{Kind: owner})
-		if err != nil || !slices.ContainsFunc(owners, func(r store.Record) bool { return r.Name == name }) {
+	return Change(ctx, s, kind, name, func(doc *T, _ bool) (bool, error) {
+		if _, exists, err := Find[json.RawMessage](ctx, s, owner, name); err != nil || !exists {
 			return false, err
 		}
 		edit(doc)
@@ -102,5 +112,5 @@ func Reseal(ctx context.Context, log *slog.Logger, what string, reseal func(cont
 
 // Remove removes a document if it exists.
 func Remove(ctx context.Context, s store.Recorder, kind, name string) error {
-	return Change(ctx, s, kind, name, func(*json.RawMessage, bool, int) (bool, error) { return false, nil })
+	return Change(ctx, s, kind, name, func(*json.RawMessage, bool) (bool, error) { return false, nil })
 }

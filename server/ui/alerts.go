@@ -21,8 +21,6 @@ type alertsData struct {
 	Watched time.Time
 	Kinds   []alert.Kind
 	Form    alertForm
-	Secret  string // secret of the alert's first webhook
-	Of      string // name of the alert that was just stored
 	Problem string
 }
 
@@ -92,8 +90,6 @@ func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {
 	return a, err
 }
 
-// putAlert shows the secret of a first webhook in its answer. This is the only time that anybody can see it. putAlert
-// writes the audit log itself, because its answer is a page.
 func putAlert(v *visit) (answer, error) {
 	form := v.r.PostForm
 	text := func(name string) string { return strings.TrimSpace(form.Get(name)) }
@@ -102,12 +98,15 @@ func putAlert(v *visit) (answer, error) {
 		text("slack"), text("webhooks"), text("mail"), text("new")}
 	v.target, v.detail = short(f.Name), short(f.Kind)
 	secret, err := v.storeAlert(&f)
-	v.note("alerts.put", err)
 	if err != nil {
 		f.Slack = "" // do not show a secret again
 		return v.alertPage(alertsData{Form: f}, err)
 	}
-	return v.alertPage(alertsData{Secret: secret, Of: f.Name}, nil)
+	if secret == "" {
+		return goTo("/alerts", "saved"), nil
+	}
+	return show(newSecret{"alerts", "The secret of the webhooks of " + f.Name,
+		"The program at the URL checks signatures with it.", secret}), nil
 }
 
 func (v *visit) storeAlert(f *alertForm) (secret string, err error) {

@@ -16,8 +16,6 @@ type endpointRow struct {
 type endpointsData struct {
 	Endpoints []endpointRow
 	Form      endpointForm
-	Secret    string // of an endpoint that was just created
-	SecretOf  string
 	Problem   string
 }
 
@@ -39,15 +37,10 @@ func (v *visit) endpoints(d endpointsData, problem error) (a answer, err error) 
 	for _, e := range all {
 		d.Endpoints = append(d.Endpoints, endpointRow{e, v.Push.Status(e.Queue)})
 	}
-	if err != nil && d.Secret != "" { // show the secret at least
-		d.Problem, err = failureOf(err).Text, nil
-	}
 	a.data = d
 	return a, err
 }
 
-// putEndpoint shows the secret of a new endpoint in its answer. This is the only time that anybody can see it.
-// putEndpoint writes the audit log itself, because its answer is a page.
 func putEndpoint(v *visit) (answer, error) {
 	form := v.r.PostForm
 	f := endpointForm{strings.TrimSpace(form.Get("queue")), strings.TrimSpace(form.Get("url")), form.Get("concurrency"),
@@ -57,11 +50,18 @@ func putEndpoint(v *visit) (answer, error) {
 	}
 	v.target = short(f.Queue)
 	secret, err := v.storeEndpoint(f)
-	v.note("endpoints.put", err)
 	if err != nil {
 		return v.endpoints(endpointsData{Form: f}, err)
 	}
-	return v.endpoints(endpointsData{Secret: secret, SecretOf: f.Queue}, nil)
+	if secret == "" {
+		return goTo("/endpoints", "saved"), nil
+	}
+	return endpointSecret(f.Queue, secret), nil
+}
+
+func endpointSecret(queue, secret string) answer {
+	return show(newSecret{"endpoints", "The secret of the endpoint of " + queue,
+		"The program at the endpoint checks signatures with it.", secret})
 }
 
 func (v *visit) storeEndpoint(f endpointForm) (secret string, err error) {
@@ -77,13 +77,13 @@ func (v *visit) storeEndpoint(f endpointForm) (secret string, err error) {
 }
 
 func rotateEndpoint(v *visit) (answer, error) {
-	v.target = short(v.r.PathValue("queue"))
-	secret, _, err := v.Endpoints.Rotate(v.r.Context(), v.r.PathValue("queue"))
-	v.note("endpoints.rotate", err)
+	queue := v.r.PathValue("queue")
+	v.target = short(queue)
+	secret, _, err := v.Endpoints.Rotate(v.r.Context(), queue)
 	if err != nil {
-		return answer{page: "failure"}, err
+		return answer{}, err
 	}
-	return v.endpoints(endpointsData{Secret: secret, SecretOf: v.r.PathValue("queue")}, nil)
+	return endpointSecret(queue, secret), nil
 }
 
 func removeEndpoint(v *visit) (answer, error) {

@@ -148,7 +148,6 @@ func putLimits(v *visit) (answer, error) {
 		err = v.client.ChangeLimits(v.r.Context(), f.Queue, f.apply)
 	}
 	if err != nil {
-		v.note("limits.put", err)
 		return v.limits(f, err)
 	}
 	return goTo("/limits", "saved"), nil

@@ -16,16 +16,15 @@ type peopleData struct {
 	Users   []access.User
 	People  []access.Person
 	Roles   []access.Role
-	Secret  string // of a token that was just created
 	Problem string
 	Local   bool // people can log in here
 }
 
-func people(v *visit) (answer, error) { return v.people("", nil) }
+func people(v *visit) (answer, error) { return v.people(nil) }
 
-func (v *visit) people(secret string, problem error) (a answer, err error) {
+func (v *visit) people(problem error) (a answer, err error) {
 	a = answer{page: "access", title: "Access", section: "access"}
-	d := peopleData{Secret: secret, Roles: access.Roles(), Local: v.Gate != nil && !v.Gate.Dev}
+	d := peopleData{Roles: access.Roles(), Local: v.Gate != nil && !v.Gate.Dev}
 	if problem != nil {
 		known := failureOf(problem)
 		if known.Status >= 500 {
@@ -44,24 +43,23 @@ func (v *visit) people(secret string, problem error) (a answer, err error) {
 	return a, err
 }
 
-// createToken shows the secret in its answer. This is the only time that anybody can see it. createToken writes the
-// audit log itself, because its answer is a page.
 func createToken(v *visit) (answer, error) {
 	f := v.r.PostForm
 	t := access.Token{Name: strings.TrimSpace(f.Get("name")), Role: access.Role(f.Get("role")),
 		Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
 	v.target, v.detail = t.Name, string(t.Role)
-	var err error
 	if days := f.Get("expires"); days != "" {
-		var n int
-		if n, err = number(days); err != nil || n < 1 || n > 3650 {
-			return v.people("", failure(http.StatusBadRequest, "A token expires in 1 to 3650 days."))
+		n, err := number(days)
+		if err != nil || n < 1 || n > 3650 {
+			return v.people(failure(http.StatusBadRequest, "A token expires in 1 to 3650 days."))
 		}
 		t.ExpiresAt = time.Now().AddDate(0, 0, n).UTC().Truncate(time.Second)
 	}
 	secret, _, err := v.Book.CreateToken(v.r.Context(), t, v.who.Name)
-	v.note("tokens.create", err)
-	return v.people(secret, err)
+	if err != nil {
+		return v.people(err)
+	}
+	return show(newSecret{"access", "The token " + t.Name, "Programs log in to the API with it.", secret}), nil
 }
 
 func words(text string) []string {
@@ -79,7 +77,7 @@ func putUser(v *visit) (answer, error) {
 		Queues: words(f.Get("queues")), Tenants: words(f.Get("tenants"))}
 	v.target, v.detail = u.Name, string(u.Role)
 	if err := v.Book.PutUser(v.r.Context(), u, f.Get("password")); err != nil {
-		return v.people("", err)
+		return v.people(err)
 	}
 	return goTo("/access", "saved"), nil
 }
@@ -127,7 +125,6 @@ func changePassword(v *visit) (answer, error) {
 		return v.account(fmt.Errorf("%w: the new passwords differ", access.ErrInvalid))
 	}
 	if err := v.Gate.ChangePassword(v.r, f.Get("present"), f.Get("password")); err != nil {
-		v.note("users.password", err)
 		return v.account(err)
 	}
 	return goTo("/account", "password"), nil
@@ -180,7 +177,7 @@ func login(v *visit) (answer, error) {
 		v.who = who
 	}
 	if !errors.Is(err, access.ErrTooMany) { // these would fill the log
-		v.note("login", err)
+		v.note("login", err != nil)
 	}
 	v.who = who
 	status := 0
@@ -240,7 +237,7 @@ func loggedInElsewhere(v *visit) (answer, error) {
 		return answer{}, err
 	}
 	v.who = who
-	v.note("login", nil)
+	v.note("login", false)
 	return goTo("/"), nil
 }
 

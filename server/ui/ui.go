@@ -228,9 +228,9 @@ func (p *pages) serve(route Route) http.Handler {
 			r = r.WithContext(ctx)
 		}
 		v := &visit{pages: p, w: w, r: r}
-		if refused := v.turnedAway(route); refused != nil {
+		if v.turnedAway(route) != nil {
 			if route.Audit != "" && v.who.Name != "" {
-				v.note(route.Audit, refused)
+				v.note(route.Audit, true)
 			}
 			return
 		}
@@ -245,8 +245,8 @@ func (p *pages) serve(route Route) http.Handler {
 		route := route
 		route.Large = route.Large || giveBack != nil
 		a, err := v.inTurn(route)
-		if route.Audit != "" && a.page == "" {
-			v.note(route.Audit, err)
+		if route.Audit != "" && (err != nil || a.page != "confirm") { // that page only asks
+			v.note(route.Audit, err != nil || a.status >= http.StatusBadRequest)
 		}
 		switch {
 		case err != nil:
@@ -358,7 +358,7 @@ func (p *pages) render(w http.ResponseWriter, a answer, base page) {
 	_, _ = out.WriteTo(w) // the client may have gone
 }
 
-func (v *visit) note(action string, failed error) {
+func (v *visit) note(action string, failed bool) {
 	if v.Book == nil || v.who.Name == "" {
 		return
 	}
@@ -367,7 +367,7 @@ func (v *visit) note(action string, failed error) {
 	e := access.Entry{Who: v.who.Name, WhoID: v.who.ID, Via: v.who.Via, Role: v.who.Role, Action: action, Target: v.target,
 		Detail: v.detail, Result: "ok",
 		Request: v.w.Header().Get("X-Request-Id"), Address: access.Address(v.r)}
-	if failed != nil {
+	if failed {
 		e.Result = "failed"
 	}
 	if err := v.Book.Record(ctx, tusk.NewID(), e); err != nil {
