@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -19,33 +20,31 @@ var heldTick = clause{
 		if err := completedIn(h, tx); err != nil {
 			t.Fatal(err)
 		}
-		h.ticks()
+		err := h.ticks()
 		commit()
-		h.tick()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}}
 
-// schedule stores a record if there is none of that name, and returns it.
+// schedule stores a record and returns it.
 func (h *held) schedule(name string) store.Record {
 	h.Helper()
 	r := store.Record{Kind: "schedule", Name: name, Body: []byte(`1`)}
-	f := store.RecordFilter{Kind: r.Kind, Names: []string{name}}
-	stored, err := h.Records(h.T.ctx(), f)
-	if err == nil && len(stored) == 0 {
-		r.Version, err = h.put(r)
-		stored = []store.Record{r}
-	}
+	version, err := h.put(r)
 	if err != nil {
 		h.Fatal(err)
 	}
-	return stored[0]
+	r.Version = version
+	return r
 }
 
 // ticks writes a record with a task whose key is held, as the leader does when a schedule fires. The write may wait for
-// the key. Until it is over, and when it is, the leader renews its term and writes other records, as does everybody.
-func (h *held) ticks() {
+// the key. It returns an error if anything else waits, until the write is over or then.
+func (h *held) ticks() error {
 	h.Helper()
 	term, r, other := h.lead(), h.schedule("held"), h.schedule("other")
-	ctx, cancel := context.WithTimeout(h.T.ctx(), 3*time.Second)
+	ctx, cancel := context.WithTimeout(h.T.ctx(), 5*time.Second)
 	defer cancel()
 	over := make(chan error, 1)
 	go func() {
@@ -59,29 +58,29 @@ func (h *held) ticks() {
 			last = true
 		case <-time.After(20 * time.Millisecond):
 		}
-		soon, cancel := context.WithTimeout(h.T.ctx(), 2*time.Second)
-		if l, err := h.Lead(soon, store.Candidate{ID: h.leader, Term: term, TTL: time.Minute}); err != nil || l.Term != term {
-			h.Fatalf("lead: %+v, %v", l, err)
+		if err := h.leads(term, &other); err != nil {
+			return err
 		}
-		updated, err := h.UpdateRecords(soon, term,
-			[]store.PutRecord{{Record: other, Tasks: []store.NewTask{newTask(key("free tick"))}}})
-		if err != nil || updated[0].Version == 0 {
-			h.Fatalf("another schedule: %+v, %v", updated, err)
-		}
-		other.Version = updated[0].Version
-		if other.Version, _, err = h.PutRecord(soon, store.PutRecord{Record: other}); err != nil {
-			h.Fatalf("another record: %v", err)
-		}
-		cancel()
 	}
+	return nil
 }
 
-// tick does what ticks does, once nobody holds the key.
-func (h *held) tick() {
-	h.Helper()
-	updated, err := h.UpdateRecords(h.T.ctx(), h.lead(), []store.PutRecord{{Record: h.schedule("held"),
-		Tasks: []store.NewTask{newTask(key("mine"))}}})
-	if err != nil || updated[0].Version == 0 || len(updated[0].Enqueued) != 1 {
-		h.Fatalf("the tick after the commit: %+v, %v", updated, err)
+// leads renews the leader's term, and writes a record as the leader and as somebody else.
+func (h *held) leads(term int64, r *store.Record) error {
+	ctx, cancel := context.WithTimeout(h.T.ctx(), 4*time.Second)
+	defer cancel()
+	l, err := h.Lead(ctx, store.Candidate{ID: h.leader, Term: term, TTL: time.Minute})
+	if err != nil || l.Term != term {
+		return fmt.Errorf("lead: %+v, %v", l, err)
 	}
+	updated, err := h.UpdateRecords(ctx, term,
+		[]store.PutRecord{{Record: *r, Tasks: []store.NewTask{newTask(key("free tick"))}}})
+	if err != nil || updated[0].Version == 0 {
+		return fmt.Errorf("another schedule: %+v, %v", updated, err)
+	}
+	r.Version = updated[0].Version
+	if r.Version, _, err = h.PutRecord(ctx, store.PutRecord{Record: *r}); err != nil {
+		return fmt.Errorf("another record: %v", err)
+	}
+	return nil
 }
