@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -82,6 +83,11 @@ func (s *Store) readSession(ctx context.Context) error {
 	if s.packet, err = strconv.Atoi(is["max_allowed_packet"]); err != nil {
 		return fmt.Errorf("max_allowed_packet: %w", err)
 	}
+	wait, err := strconv.Atoi(is["innodb_lock_wait_timeout"])
+	if err != nil {
+		return fmt.Errorf("innodb_lock_wait_timeout: %w", err)
+	}
+	s.lockWait = time.Duration(wait) * time.Second
 	s.isolated = cmp.Or(is["transaction_isolation"], is["tx_isolation"]) == "READ-COMMITTED"
 	var one int
 	rows, err := conn.QueryContext(ctx, "select ?; select ?", 1, 2)
@@ -146,7 +152,8 @@ func numbers(version string) (major, minor int) {
 // settings reads the server variables that matter.
 func (s *Store) settings(ctx context.Context) (map[string]string, error) {
 	return variables(ctx, s.db, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
-		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'have_innodb')`)
+		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'have_innodb',
+		'group_replication_group_name', 'group_replication_single_primary_mode')`)
 }
 
 // variables reads variables, some of which a server may not know.
@@ -174,6 +181,9 @@ func checkSettings(is map[string]string, galera bool) error {
 		return fmt.Errorf("%w: wsrep_on is ON: a Galera cluster loses confirmed writes when several nodes are written to: "+
 			"send the connections of all processes to one and the same node, and add tusk_allow_galera=1 to the database URL",
 			store.ErrUnsupported)
+	case is["group_replication_group_name"] != "" && is["group_replication_single_primary_mode"] == "OFF":
+		return fmt.Errorf("%w: group_replication_single_primary_mode is OFF: row locks do not span the members of a group, "+
+			"so tasks that need others may wait forever: switch the group to a single primary", store.ErrUnsupported)
 	case is["have_innodb"] == "NO" || is["have_innodb"] == "DISABLED":
 		return fmt.Errorf("%w: InnoDB is switched off: start the server with it", store.ErrUnsupported)
 	case is["log_bin"] == "ON" && is["binlog_format"] == "STATEMENT":

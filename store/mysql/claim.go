@@ -142,6 +142,7 @@ func (c *claim) add(t *row, claimed int64, lap int32) {
 func (s *Store) repeat(ctx context.Context, c *claim) error {
 	r := &c.request
 	_, err := s.attempt(ctx, false, func(w *work) error {
+		c.tasks = nil // an earlier try may have read some, and failed at its commit
 		if err := w.living(r.Worker); err != nil {
 			return err
 		}

@@ -105,7 +105,7 @@ func (s *Store) alter(ctx context.Context, wait int, text string) error {
 	_, err = conn.ExecContext(ctx, text)
 	_, end := conn.ExecContext(context.WithoutCancel(ctx), "set session lock_wait_timeout = @tusk_wait")
 	if end != nil {
-		abandon(ctx, conn)
+		abandon(ctx, conn, end)
 	}
 	return err
 }

@@ -47,7 +47,7 @@ func (a *attendant) gone(ctx context.Context) (gone []departed) {
 		return nil
 	}
 	defer conn.Close()
-	run, err := startOf(ctx, conn)
+	run, err := runOf(ctx, conn)
 	if err != nil {
 		return nil
 	}

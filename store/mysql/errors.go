@@ -17,9 +17,11 @@ import (
 // The server's error numbers. MariaDB and MySQL agree on all of them unless a comment says otherwise.
 const (
 	codeTooManyConnections = 1040
+	codeNotReady           = 1047 // a node of Galera that is not part of its cluster
 	codeDuplicate          = 1062
 	codeShutdown           = 1053
 	codeTableMissing       = 1146
+	codeCommitFailed       = 1180
 	codeColumnMissing      = 1054
 	codeLockTimeout        = 1205
 	codeDeadlock           = 1213
@@ -27,6 +29,7 @@ const (
 	codeQueryKilled        = 1317
 	codeConnectionKilled   = 1927
 	codeStatementTime      = 1969 // MariaDB's, for a statement beyond max_statement_time
+	codeStatementTimeMySQL = 3024 // MySQL's, for one beyond max_execution_time
 	codeDiskFull           = 1021
 	codeTableFull          = 1114
 	codeReadOnlyOption     = 1290
@@ -35,6 +38,8 @@ const (
 	codeNoPartition        = 1507
 	codeSamePartition      = 1517
 	codeRecordChanged      = 1020
+	codeTableChanged       = 1412 // since the snapshot was made
+	codeConflict           = 3101 // with another member of a replication group
 	codeIdleTooLong        = 4031
 	codeNull               = 1048
 	codeRowSize            = 1118
@@ -62,10 +67,10 @@ func codeOf(err error) uint16 {
 	return 0
 }
 
-// passing reports whether the server rolled a transaction back because of others, so that it can be retried at once.
+// passing reports whether a transaction failed because of others, so that it can be retried at once.
 func passing(err error) bool {
 	switch codeOf(err) {
-	case codeDeadlock, codeLockTimeout, codeNoWait, codeRecordChanged, codeDuplicate:
+	case codeDeadlock, codeLockTimeout, codeNoWait, codeRecordChanged, codeTableChanged, codeConflict, codeDuplicate:
 		return true
 	}
 	return errors.Is(err, errAgain)
@@ -77,6 +82,9 @@ func held(err error) bool {
 	return code == codeLockTimeout || code == codeNoWait
 }
 
+// Numbers that only clients use. If the server sends one, it is a proxy that has lost its own connection.
+const minClientCode, maxClientCode = 2000, 2999
+
 // lostConnection reports whether the connection broke, so that it is unknown whether the operation was done.
 func lostConnection(err error) bool {
 	var broken net.Error
@@ -87,8 +95,35 @@ func lostConnection(err error) bool {
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &broken):
 		return true
 	}
+	switch code := codeOf(err); code {
+	case codeShutdown, codeConnectionKilled, codeIdleTooLong, codeNotReady:
+		return true
+	default:
+		return minClientCode <= code && code <= maxClientCode
+	}
+}
+
+// unsure reports whether an error that came after a commit was sent leaves open whether the commit was stored. All
+// errors do but those of the server about a statement before the commit, and those about a commit that was rolled back.
+func unsure(err error) bool {
+	switch {
+	case decided(err), errors.Is(err, errAgain), errors.Is(err, driversql.ErrPktTooLarge):
+		return false
+	}
+	code := codeOf(err)
+	return code == 0 || code == codeCommitFailed || lostConnection(err) || interrupted(err)
+}
+
+// decided reports whether a transaction has ended itself, so that nothing was stored.
+func decided(err error) bool {
+	return errors.Is(err, store.ErrWorkerDead) || errors.Is(err, store.ErrNotLeader) ||
+		errors.Is(err, store.ErrConflict) || errors.Is(err, errCareful)
+}
+
+// demoted reports whether the server takes no writes, perhaps because another one has become the primary.
+func demoted(err error) bool {
 	switch codeOf(err) {
-	case codeShutdown, codeConnectionKilled, codeIdleTooLong:
+	case codeReadOnlyOption, codeReadOnlyTx, codeReadOnlyMode:
 		return true
 	}
 	return false
@@ -96,8 +131,11 @@ func lostConnection(err error) bool {
 
 // interrupted reports whether the server was made to end a statement while it ran.
 func interrupted(err error) bool {
-	code := codeOf(err)
-	return code == codeQueryKilled || code == codeStatementTime
+	switch codeOf(err) {
+	case codeQueryKilled, codeStatementTime, codeStatementTimeMySQL:
+		return true
+	}
+	return false
 }
 
 // explain wraps an error of the driver with the corresponding error of package store.
@@ -111,21 +149,21 @@ func explain(err error) error {
 
 // meaning returns the error of package store that a driver's error means, or nil.
 func meaning(err error) error {
+	if lostConnection(err) {
+		return store.ErrUnavailable
+	}
+	if demoted(err) {
+		return store.ErrReadOnly
+	}
 	switch codeOf(err) {
-	case 0:
-		if lostConnection(err) {
-			return store.ErrUnavailable
-		}
 	case codeTableMissing, codeNoProcedure:
 		return store.ErrSchemaMissing
-	case codeReadOnlyOption, codeReadOnlyTx, codeReadOnlyMode:
-		return store.ErrReadOnly
 	case codeNull, codeRowSize, codeOutOfRange, codeIncorrect, codeIncorrectString, codeTooLong, codeConstraint,
 		codeConstraintMariaDB:
 		return store.ErrUnstorable
 	case codeDiskFull, codeTableFull:
 		return store.ErrFull
-	case codeShutdown, codeConnectionKilled, codeIdleTooLong, codeTooManyConnections, codeQueryKilled, codeStatementTime:
+	case codeTooManyConnections, codeQueryKilled, codeStatementTime, codeStatementTimeMySQL:
 		return store.ErrUnavailable
 	}
 	return nil

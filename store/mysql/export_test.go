@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 
 	"github.com/tuskqueue/tusk/store/migrate"
@@ -68,3 +69,17 @@ const DropAfter = migrate.DropAfter
 
 // LookAtLists sets how many lists one page of Due looks at.
 func (s *Store) LookAtLists(n int) { s.dueLists = n }
+
+// View calls change between two reads of one snapshot: of the records, and of the tasks.
+func (s *Store) View(ctx context.Context, change func()) (tasks int64, err error) {
+	return tasks, s.view(ctx, func(w *work) error {
+		if err := w.ask(func(*sql.Rows) error { return nil }, "select 1 from tusk_record"); err != nil {
+			return err
+		}
+		change()
+		return w.ask(func(rows *sql.Rows) error { return rows.Scan(&tasks) }, "select count(*) from tusk_task")
+	})
+}
+
+// Run returns the run of the server.
+func (s *Store) Run(ctx context.Context) (int64, error) { return runOf(ctx, s.db) }

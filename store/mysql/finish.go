@@ -13,7 +13,8 @@ import (
 )
 
 // Finish implements store.Leaser. If the batch needs a row that another transaction holds, its halves are written
-// separately, down to the outcome that needs that row.
+// separately, down to the outcome that needs that row. If one of them fails for another reason after others were
+// written, the outcomes that were not written count as held.
 func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
 	if len(outcomes) == 0 {
 		return nil, nil
@@ -25,10 +26,7 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 	}
 	lost, err = s.finish(ctx, outcomes)
 	if held(err) {
-		var busy []store.ID
-		if lost, busy, err = s.finishApart(ctx, outcomes); err == nil {
-			err = heldError(busy)
-		}
+		lost, err = s.finishApart(ctx, outcomes)
 	}
 	return lost, wrap("finish", err)
 }
@@ -41,10 +39,10 @@ func heldError(tasks []store.ID) error {
 	return &store.HeldError{Tasks: tasks}
 }
 
-// finishApart writes outcomes carefully: it locks no more rows than it must, and waits for none. It returns those that
-// are held.
-func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost, busy []store.ID, err error) {
-	left, err := apartIfHeld(outcomes, func(part []store.Outcome) error {
+// finishApart writes outcomes carefully: it locks no more rows than it must, and waits for none.
+func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost []store.ID, err error) {
+	written := map[store.ID]bool{}
+	_, err = apartIfHeld(outcomes, func(part []store.Outcome) error {
 		tried := fewTries
 		if len(part) > 1 {
 			tried = oneTry // halves are written sooner than the lock is released
@@ -56,13 +54,22 @@ func (s *Store) finishApart(ctx context.Context, outcomes []store.Outcome) (lost
 		})
 		if err == nil {
 			lost = append(lost, late...)
+			for i := range part {
+				written[part[i].Task.ID] = true
+			}
 		}
 		return err
 	})
-	for _, o := range left {
-		busy = append(busy, o.Task.ID)
+	if err != nil && len(written) == 0 {
+		return nil, err
 	}
-	return lost, busy, err
+	var left []store.ID
+	for i := range outcomes {
+		if id := outcomes[i].Task.ID; !written[id] {
+			left = append(left, id)
+		}
+	}
+	return lost, errors.Join(err, heldError(left))
 }
 
 // finishing is a call of Finish.

@@ -274,12 +274,14 @@ func (w *work) pourTurns(g *gathered) {
 		return nil
 	})
 	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", 9, rows)
-	if len(g.given) > 0 {
-		w.do(q("held.add"), false, encodeGiven(g.given))
-	}
-	if len(g.back) > 0 {
-		w.do(q("held.add"), true, encodeSpans(spansOf(g.back)))
-	}
+	inParts(g.given, maxHeld, func(part []*row) error {
+		w.do(q("held.add"), false, encodeGiven(part))
+		return nil
+	})
+	inParts(spansOf(g.back), maxHeld, func(part []span) error {
+		w.do(q("held.add"), true, encodeSpans(part))
+		return nil
+	})
 }
 
 // pourLabels deletes labels by their text, and writes new ones.

@@ -59,7 +59,7 @@ func examineOpen(ctx context.Context, conn *sql.Conn, h *store.Health) error {
 	}
 	defer func() {
 		if _, err := conn.ExecContext(context.WithoutCancel(ctx), "set session time_zone = @tusk_zone"); err != nil {
-			abandon(ctx, conn)
+			abandon(ctx, conn, err)
 		}
 	}()
 	if err := conn.QueryRowContext(ctx, q("health.purge")).Scan(&h.DeadRows); err != nil && err != sql.ErrNoRows {

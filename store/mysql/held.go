@@ -9,6 +9,10 @@ import (
 // of tasks that gave it back. No transaction updates what others update: a grant and a finish each add one row, for any
 // number of tasks, and the leader sums up the rows.
 
+// maxHeld is how many tasks, or spans of them, a row of tusk_held names at most. Hundreds of thousands of turns may be
+// held at once, and would not fit into a packet.
+const maxHeld = 500
+
 // encodeGiven encodes tasks one after the other. The length of each name precedes it.
 func encodeGiven(rows []*row) (b []byte) {
 	for _, r := range rows {
@@ -41,8 +45,8 @@ func decodeGiven(b []byte) (rows []*row, err error) {
 }
 
 // holders counts the tasks with a turn, by line. If the leader asks, and most of what was read is over, holders
-// replaces the rows. One new row lists the tasks that still have their turn. Another lists tasks that gave back a turn
-// which was not visible yet: a look may miss what was committed before other things that it sees.
+// replaces the rows. New rows list the tasks that still have their turn, and tasks that gave back a turn which was not
+// visible yet: a look may miss what was committed before other things that it sees.
 func (w *work) holders(sumUp bool) (held map[line]int64, err error) {
 	var seqs []any
 	read, turns, given := 0, map[ref]int{}, map[ref]*row{}

@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -103,11 +104,13 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Ad
 	if done.Cancelled, err = s.cancelDoomed(ctx, term, limit); err != nil {
 		return store.Admitted{Next: -1}, wrap("admit", err)
 	}
+	after := waitingAt{runAt: math.MinInt64}
 	for {
 		var part store.Admitted
-		size, moved := min(limit-done.Count, maxAdmitted), 0
+		var due []waitingAt
+		size := min(limit-done.Count, maxAdmitted)
 		err := s.hurry(ctx, hastyTries, func(w *work) error {
-			part, moved, err = w.admit(term, size)
+			part, due, err = w.admit(term, after, size)
 			return err
 		})
 		if err != nil {
@@ -121,32 +124,33 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Ad
 				done.Queues = append(done.Queues, queue)
 			}
 		}
-		if moved < size || done.Count >= limit {
+		if len(due) < size || done.Count >= limit {
 			return done, nil
 		}
+		after = due[len(due)-1] // what is left up to there is held
 	}
 }
 
-// admit makes waiting tasks available, or makes them wait for their turn, and returns how many it moved. It skips
-// tasks that another transaction is changing.
-func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err error) {
+// admit reads up to limit tasks that are due, after a given one. It makes them available, or makes them wait for their
+// turn, but skips tasks that another transaction is changing.
+func (w *work) admit(term int64, after waitingAt, limit int) (done store.Admitted, due []waitingAt, err error) {
 	done.Next = -1
 	if err := w.leads(term); err != nil {
-		return done, 0, err
+		return done, nil, err
 	}
-	var due []ref
+	var refs []ref
 	err = w.ask(func(rows *sql.Rows) error {
-		var r ref
-		err := rows.Scan(&r.place, &r.n)
-		due = append(due, r)
+		var at waitingAt
+		err := rows.Scan(&at.runAt, &at.place, &at.n)
+		due, refs = append(due, at), append(refs, ref{at.place, at.n, 0})
 		return err
-	}, q("admit.due"), w.now, limit)
+	}, q("admit.due"), after.runAt, w.now, after.runAt, after.place, after.place, after.n, limit)
 	if err != nil {
-		return done, 0, err
+		return done, nil, err
 	}
-	rows, err := w.lockDue(due)
+	rows, err := w.lockDue(refs)
 	if err != nil {
-		return done, 0, err
+		return done, nil, err
 	}
 	ids := make([]store.ID, len(rows))
 	for i, r := range rows {
@@ -163,9 +167,9 @@ func (w *work) admit(term int64, limit int) (done store.Admitted, moved int, err
 		return err
 	})
 	if err != nil {
-		return done, 0, err
+		return done, nil, err
 	}
-	return done, len(rows), w.ask(func(rows *sql.Rows) error {
+	return done, due, w.ask(func(rows *sql.Rows) error {
 		var next int64
 		err := rows.Scan(&next)
 		done.Next = max(time.Duration(next-w.now)*time.Microsecond, 0)

@@ -28,7 +28,7 @@ func (s *Store) Maintain(ctx context.Context, term int64) error {
 	for _, step := range []func(context.Context, int64) error{s.foldAll, s.sweepLeases, s.sweepStops} {
 		failed = errors.Join(failed, wrap("maintain", step(ctx, term)))
 		if ctx.Err() != nil || errors.Is(failed, store.ErrNotLeader) ||
-			errors.Is(failed, store.ErrUnavailable) && codeOf(failed) != codeStatementTime {
+			errors.Is(failed, store.ErrUnavailable) && !interrupted(failed) {
 			break
 		}
 	}

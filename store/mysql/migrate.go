@@ -167,7 +167,7 @@ func (s *Store) tryAlone(ctx context.Context, wait time.Duration, fn func() erro
 	_, end := conn.ExecContext(context.WithoutCancel(ctx),
 		"do release_lock(concat('tusk:migrate:', left(sha2(database(), 256), 16)))")
 	if end != nil {
-		abandon(ctx, conn)
+		abandon(ctx, conn, end)
 	}
 	return true, errors.Join(err, end)
 }

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tuskqueue/tusk/internal/together"
 	"github.com/tuskqueue/tusk/store"
@@ -37,7 +38,8 @@ type Store struct {
 	multi    bool    // its connections take several statements at once
 	isolated bool    // its sessions are READ COMMITTED by default
 	galera   bool
-	packet   int // the server's max_allowed_packet
+	packet   int           // the server's max_allowed_packet
+	lockWait time.Duration // how long its sessions wait for a lock
 	log      *slog.Logger
 
 	claiming  together.Calls[*claim]

@@ -3,6 +3,7 @@ package mysql
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	driversql "github.com/go-sql-driver/mysql"
@@ -29,6 +30,14 @@ func sizeOf(args []any) (size int) {
 		}
 	}
 	return size + 16*len(args)
+}
+
+// exceeds reports whether an argument is too large for the server.
+func (s *Store) exceeds(args []any) bool {
+	return slices.ContainsFunc(args, func(arg any) bool {
+		b, ok := arg.([]byte)
+		return ok && len(b) > s.packet
+	})
 }
 
 // tooLarge explains the error of a statement with an argument that does not fit into a packet.

@@ -49,3 +49,15 @@ func TestAServerThatTakesSmallPacketsGetsSmallOnes(t *testing.T) {
 	}
 	enqueue(t, s, newTasks(1, "q")...)
 }
+
+// The driver of a user's pool may send more than the server takes. The server then closes the connection.
+func TestAPoolOfTheUsersSendsNothingThatIsTooLarge(t *testing.T) {
+	server := mysqltest.Start(t, "--max-allowed-packet=1M")
+	dsn := server.Database(t)
+	migrate(t, dsn)
+	_, err := newOn(t, dsn, nil).Enqueue(t.Context(), ofSize(1, 20_000_000))
+	if !errors.Is(err, store.ErrUnstorable) || !errors.Is(err, store.ErrNotCommitted) ||
+		!strings.Contains(err.Error(), "max_allowed_packet, which is 1048576") {
+		t.Error(err)
+	}
+}

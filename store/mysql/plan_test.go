@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -161,7 +162,8 @@ func TestHotStatementsReadWhatTheyNeedAndNoMore(t *testing.T) {
 		{"delta.take", q("delta.take"), []any{10}, "tusk_delta", "PRIMARY", 8, 1 << 30},
 		{"end.list", q("end.list"), []any{0, 10}, "tusk_end", "PRIMARY", 8, 1000},
 		{"end.forget", q("end.forget"), []any{0}, "tusk_end", "PRIMARY", 8, 1000},
-		{"admit.due", q("admit.due"), []any{runAt, 10}, "tusk_waiting", "PRIMARY", 8, 1000},
+		{"admit.due", q("admit.due"), []any{math.MinInt64, runAt, math.MinInt64, 0, 0, 0, 10}, "tusk_waiting", "PRIMARY", 8,
+			1000},
 		{"key.lock", keyLock, keys, "k", "PRIMARY", 1538, 1},
 		{"key.delete", keyDelete, keys, "k", "PRIMARY", 1538, 1},
 		{"record.lock", q("record.lock"), []any{[]byte("q"), []byte("k")}, "tusk_record", "PRIMARY", 1, 1},

@@ -19,6 +19,10 @@ const setup = "set session transaction isolation level read committed; set sessi
 	"session sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', session innodb_lock_wait_timeout = 10, " +
 	"session autocommit = 1, session sql_select_limit = default"
 
+// unlimited is added to setup unless the DSN limits the duration of statements. To prune or to migrate may take longer
+// than the server allows by default. MariaDB has the first setting, MySQL the second.
+const unlimited = " /*M!100100 , session max_statement_time = 0 */ /*!50708 , session max_execution_time = 0 */"
+
 // Pool opens a pool for a DSN of the form mysql://user:password@host:port/database
 // (or mariadb://…), with the driver's own parameters after a question mark, and
 //
@@ -61,7 +65,11 @@ func connect(dsn string) (_ driver.Connector, galera bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("database URL: %w", err)
 	}
-	return &sessions{connector}, galera, nil
+	s := &sessions{connector, setup + unlimited}
+	if config.Params["max_statement_time"]+config.Params["max_execution_time"] != "" {
+		s.setup = setup
+	}
+	return s, galera, nil
 }
 
 // parse reads a DSN. Its errors never reveal the password.
@@ -115,14 +123,17 @@ func address(u *url.URL) string {
 }
 
 // sessions makes connections whose sessions are set up.
-type sessions struct{ driver.Connector }
+type sessions struct {
+	driver.Connector
+	setup string
+}
 
 func (c *sessions) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, setup, nil); err != nil {
+	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.setup, nil); err != nil {
 		conn.Close()
 		return nil, err
 	}

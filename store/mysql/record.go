@@ -77,7 +77,7 @@ func (s *Store) Look(ctx context.Context, queues []string, kinds ...string) (see
 
 // PutRecord implements store.Recorder.
 func (s *Store) PutRecord(ctx context.Context, p store.PutRecord) (version int64, results []store.Enqueued, err error) {
-	err = s.write(ctx, func(w *work) error {
+	err = s.record(ctx, p.Term, func(w *work) error {
 		version, results, err = w.putRecord(&p)
 		return err
 	})
@@ -94,7 +94,7 @@ func (s *Store) UpdateRecords(
 	if len(puts) == 0 {
 		return nil, nil
 	}
-	err = s.write(ctx, func(w *work) error {
+	err = s.record(ctx, term, func(w *work) error {
 		updated, err = w.updateRecords(term, puts)
 		return err
 	})
@@ -102,6 +102,15 @@ func (s *Store) UpdateRecords(
 		return nil, wrap("update records", err)
 	}
 	return updated, nil
+}
+
+// record runs a transaction that writes records. The leader's must not wait for a key that a user's transaction holds,
+// or for a record whose writer waits for one: it has locked the term, which could not be renewed in the meantime.
+func (s *Store) record(ctx context.Context, term int64, fn func(w *work) error) error {
+	if term != 0 {
+		return s.hurry(ctx, fewTries, fn)
+	}
+	return s.write(ctx, fn)
 }
 
 func (w *work) updateRecords(term int64, puts []store.PutRecord) ([]store.Updated, error) {
@@ -122,29 +131,39 @@ func (w *work) updateRecords(term int64, puts []store.PutRecord) ([]store.Update
 		err := rows.Scan(&name, &version)
 		stored[string(name)] = version
 		return err
-	}, list("record.locks", "?", len(puts)), args...); err != nil {
-		return nil, err
-	}
-	var last int64
-	w.do(q("version.raiseby"), len(puts))
-	if err := w.ask(func(rows *sql.Rows) error { return rows.Scan(&last) }, q("version.read")); err != nil {
+	}, w.locking(list("record.locks", "?", len(puts))), args...); err != nil {
 		return nil, err
 	}
 	updated := make([]store.Updated, len(puts))
-	args = args[:0]
+	rewritten := 0
 	for i := range puts {
 		r := &puts[i].Record
 		if version, exists := stored[r.Name]; exists && version == r.Version {
-			updated[i].Version = last - int64(i)
-			args = append(args, kind, []byte(r.Name), updated[i].Version, r.Body)
+			updated[i].Version = version // until the new one is known
+			rewritten++
 		}
+	}
+	if rewritten == 0 {
+		return updated, nil
 	}
 	if err := store.EnqueueUpdated(puts, updated, w.enqueue); err != nil {
 		return nil, err
 	}
-	if len(args) > 0 {
-		w.do(list("record.rewrite", "(?, ?, ?, ?, "+clock+")", len(args)/4), args...)
+	// Everybody who writes a record locks the version, so it comes last.
+	var last int64
+	w.do(q("version.raiseby"), rewritten)
+	if err := w.ask(func(rows *sql.Rows) error { return rows.Scan(&last) }, q("version.read")); err != nil {
+		return nil, err
 	}
+	args = args[:0]
+	for i := range puts {
+		if r := &puts[i].Record; updated[i].Version != 0 {
+			updated[i].Version = last
+			last--
+			args = append(args, kind, []byte(r.Name), updated[i].Version, r.Body)
+		}
+	}
+	w.do(list("record.rewrite", "(?, ?, ?, ?, "+clock+")", rewritten), args...)
 	return updated, nil
 }
 
@@ -157,7 +176,8 @@ func (w *work) putRecord(p *store.PutRecord) (version int64, results []store.Enq
 	r := &p.Record
 	kind, name := []byte(r.Kind), []byte(r.Name)
 	stored := int64(0)
-	if err := w.ask(func(rows *sql.Rows) error { return rows.Scan(&stored) }, q("record.lock"), kind, name); err != nil {
+	err = w.ask(func(rows *sql.Rows) error { return rows.Scan(&stored) }, w.locking(q("record.lock")), kind, name)
+	if err != nil {
 		return 0, nil, err
 	}
 	if stored != r.Version {

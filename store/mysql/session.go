@@ -81,6 +81,11 @@ func (s *session) fits(pending []stmt) int {
 }
 
 func (s *session) send(stmts []stmt) error {
+	for _, one := range stmts {
+		if s.store.exceeds(one.args) { // the server would close the connection before it says why
+			return driversql.ErrPktTooLarge
+		}
+	}
 	s.store.trips.Add(1)
 	var texts []string
 	var args []any
@@ -115,8 +120,8 @@ func (s *session) send(stmts []stmt) error {
 }
 
 // write runs a transaction. It repeats the transaction if the server rolled it back, or if the connection broke before
-// the commit was sent. If the answer to a commit was lost, or the commit was killed after it was sent, the error leaves
-// open whether it was stored. All other errors mean that nothing was stored: they are store.ErrNotCommitted, or say so
+// the commit was sent. Unless the server itself refused the commit, an error after it was sent leaves open whether it
+// was stored (see unsure). All other errors mean that nothing was stored: they are store.ErrNotCommitted, or say so
 // themselves (see refused).
 func (s *Store) write(ctx context.Context, fn func(w *work) error) error {
 	return s.again(ctx, patientTries, func() (committing bool, err error) { return s.attempt(ctx, false, fn) })
@@ -148,7 +153,7 @@ func (s *Store) again(ctx context.Context, locked int, fn func() (committing boo
 		switch {
 		case err == nil:
 			return nil
-		case committing && (lostConnection(err) || interrupted(err) || ctx.Err() != nil):
+		case committing && (unsure(err) || ctx.Err() != nil):
 			return err
 		case n == tries || n >= locked && held(err) || ctx.Err() != nil || !passing(err) && !lostConnection(err):
 			return refused(err)
@@ -163,10 +168,8 @@ func (s *Store) again(ctx context.Context, locked int, fn func() (committing boo
 
 // refused marks the error of a transaction that was not committed. Errors that already say so stay unchanged.
 func refused(err error) error {
-	for _, known := range []error{store.ErrWorkerDead, store.ErrNotLeader, store.ErrConflict, errCareful} {
-		if errors.Is(err, known) {
-			return err
-		}
+	if decided(err) {
+		return err
 	}
 	return fmt.Errorf("%w: %w", store.ErrNotCommitted, explain(err))
 }
@@ -193,7 +196,10 @@ func (s *Store) attempt(ctx context.Context, hasty bool, fn func(w *work) error)
 		committing = !errors.Is(err, driver.ErrBadConn) // that error says that nothing was sent
 	}
 	if err != nil {
-		abandon(ctx, conn)
+		abandon(ctx, conn, err)
+		if w.limited {
+			drop(conn)
+		}
 		return committing, err
 	}
 	for _, fn := range w.after {
@@ -224,7 +230,7 @@ func (s *Store) call(
 	t := session{store: s, ctx: ctx, on: conn, multi: s.multi, begin: s.isolate()}
 	tasks, err = t.call(each, name, args...)
 	if err != nil {
-		abandon(ctx, conn)
+		abandon(ctx, conn, err)
 	}
 	return tasks, !errors.Is(err, driver.ErrBadConn), err
 }
@@ -254,23 +260,33 @@ func (s *session) call(each func(*sql.Rows) error, name string, args ...any) (ta
 	return tasks, err
 }
 
-// abandon rolls back, or drops the connection, which has the same effect.
-func abandon(ctx context.Context, conn *sql.Conn) {
+// abandon rolls back after an error, or drops the connection, which has the same effect. A connection to a server that
+// takes no writes is dropped: if another server has become the primary, a new connection leads there.
+func abandon(ctx context.Context, conn *sql.Conn, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if _, err := conn.ExecContext(ctx, "rollback"); err != nil {
-		conn.Raw(func(any) error { return driver.ErrBadConn }) // the function exists only to return this error
+	if !demoted(why) {
+		if _, err := conn.ExecContext(ctx, "rollback"); err == nil {
+			return
+		}
 	}
+	drop(conn)
 }
 
-// view runs queries on one snapshot, without any locks.
+// drop closes a connection instead of returning it to its pool.
+func drop(conn *sql.Conn) {
+	conn.Raw(func(any) error { return driver.ErrBadConn }) // the function exists only to return this error
+}
+
+// view runs queries on one snapshot, without any locks. It begins again if a table was altered after the snapshot was
+// made, as when days are added.
 func (s *Store) view(ctx context.Context, fn func(w *work) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	for n := 1; ; n++ {
 		err := s.look(ctx, fn)
-		if err == nil || n == tries || ctx.Err() != nil || !lostConnection(err) {
+		if err == nil || n == tries || ctx.Err() != nil || !lostConnection(err) && !passing(err) {
 			return err
 		}
 		pause(ctx, n)
@@ -293,7 +309,7 @@ func (s *Store) look(ctx context.Context, fn func(w *work) error) error {
 		err = w.flush()
 	}
 	if err != nil {
-		abandon(ctx, conn)
+		abandon(ctx, conn, err)
 	}
 	return err
 }

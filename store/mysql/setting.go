@@ -13,7 +13,8 @@ import (
 // The settings that matter in the sessions of a user's pool. A time zone does not matter, nor do the parts of a mode
 // about quotes, backslashes and operators.
 const sessionVariables = `show session variables where variable_name in ('transaction_isolation', 'tx_isolation',
-	'autocommit', 'sql_mode', 'sql_select_limit', 'max_statement_time', 'max_allowed_packet')`
+	'autocommit', 'sql_mode', 'sql_select_limit', 'max_statement_time', 'max_execution_time', 'max_allowed_packet',
+	'innodb_lock_wait_timeout')`
 
 func (s *Store) sessionSettings(ctx context.Context) (map[string]string, error) {
 	conn, err := s.conn(ctx)
@@ -61,9 +62,11 @@ func sessionWeaknesses(is map[string]string) (all []string) {
 		all = append(all, "sql_mode has no STRICT_TRANS_TABLES in the sessions of the pool: values that do not fit are cut "+
 			"without a word; add "+strictMode+" to the DSN")
 	}
-	if limit := is["max_statement_time"]; strings.Trim(limit, "0.") != "" {
-		all = append(all, "max_statement_time is "+limit+" s in the sessions of the pool: what takes longer, such as to "+
-			"prune or to migrate, fails each time; add max_statement_time=0 to the DSN")
+	for _, limit := range []struct{ name, unit string }{{"max_statement_time", "s"}, {"max_execution_time", "ms"}} {
+		if value := is[limit.name]; strings.Trim(value, "0.") != "" {
+			all = append(all, limit.name+" is "+value+" "+limit.unit+" in the sessions of the pool: what takes longer, such "+
+				"as to prune or to migrate, fails each time; add "+limit.name+"=0 to the DSN")
+		}
 	}
 	if packet, err := strconv.Atoi(is["max_allowed_packet"]); err == nil && packet < leastPacket {
 		all = append(all, fmt.Sprintf("max_allowed_packet is %d: larger args and outputs are refused, and many small ones "+

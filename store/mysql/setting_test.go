@@ -136,3 +136,14 @@ func slow(t *testing.T, s *mysql.Store, procedure string) {
 		"information_schema.columns c); "
 	exec(t, s, text[:at]+"commit; "+long+text[at+len("commit;"):])
 }
+
+func TestAServersLimitOfStatementsIsLifted(t *testing.T) {
+	dsn := mysqltest.Start(t, "--max-statement-time=20").Database(t)
+	for text, want := range map[string]float64{dsn: 0, with(t, dsn, "max_statement_time", "7"): 7} {
+		var limit float64
+		err := open(t, text).DB().QueryRow("select @@session.max_statement_time").Scan(&limit)
+		if err != nil || limit != want {
+			t.Errorf("%s: %v s, %v", text, limit, err)
+		}
+	}
+}

@@ -49,7 +49,9 @@ func (s *Store) exec(ctx context.Context, text string, args ...any) error {
 	}
 	defer conn.Close()
 	s.trips.Add(1)
-	_, err = conn.ExecContext(ctx, text, args...)
+	if _, err = conn.ExecContext(ctx, text, args...); demoted(err) {
+		drop(conn)
+	}
 	return err
 }
 

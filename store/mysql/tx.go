@@ -94,7 +94,9 @@ func (u *userTx) do(ctx context.Context, fn func(w *work) error) error {
 			_ = u.tx.Rollback() // the user gets an error at the next statement
 			return err          // the first error says more
 		}
-		if !errors.Is(err, errAgain) && !errors.Is(err, errCareful) {
+		if codeOf(err) == codeDuplicate { // another process has the same places
+			u.store.places.renew()
+		} else if !errors.Is(err, errAgain) && !errors.Is(err, errCareful) {
 			break
 		}
 	}

@@ -242,3 +242,23 @@ func TestNothingIsEnqueuedInATransactionThatIsOver(t *testing.T) {
 		t.Errorf("stored all the same: %+v, %v", tasks, err)
 	}
 }
+
+// Another process has the same places. In a user's transaction, the call is repeated with others.
+func TestAPlaceThatAnotherProcessHasIsNotUsedInATransaction(t *testing.T) {
+	s := fresh(t)
+	exec(t, s, `create trigger taken before insert on tusk_task for each row
+		if @taken is null then
+			set @taken = 1;
+			signal sqlstate '23000' set mysql_errno = 1062, message_text = 'Duplicate entry';
+		end if`)
+	tx, u := begin(t, s)
+	if _, err := u.Enqueue(t.Context(), newTasks(2, "q")); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if n := number(t, s, "select count(*) from tusk_task"); n != 2 {
+		t.Errorf("%d tasks", n)
+	}
+}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
-	"database/sql/driver"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +29,8 @@ const (
 	attendWithin = 2 * time.Second
 	// The server reports its uptime in whole seconds.
 	sameRun = 2 * time.Second
+	// How far apart the runs of different servers are that were started together.
+	serversApart = time.Hour
 )
 
 // Witnesses implements store.Witness.
@@ -37,7 +41,7 @@ type attendant struct {
 	store  *Store
 	locks  *witness.Keeper[store.ID]
 	prefix atomic.Pointer[string] // nil if not known yet
-	run    atomic.Int64           // roughly when the server with the locks was started
+	run    atomic.Int64           // of the server with the locks; see runOf
 
 	mu    sync.Mutex
 	looks map[store.ID]look
@@ -52,7 +56,7 @@ func newAttendant(s *Store) *attendant {
 // usable reports whether a connection can be spared. On Galera, locks belong to one node and prove nothing.
 func (a *attendant) usable() bool { return !a.store.galera && a.store.spares() }
 
-// watch makes sure that a worker's lock is held from now on. It returns the start of the server that has the lock, or 0
+// watch makes sure that a worker's lock is held from now on. It returns the run of the server that has the lock, or 0
 // if the lock is not held, or not yet. Only the first beat of a worker waits for the lock, for a while.
 func (a *attendant) watch(ctx context.Context, worker store.ID) (run int64) {
 	if !a.usable() {
@@ -90,7 +94,7 @@ func (a *attendant) Connect(ctx context.Context) (witness.Session[store.ID], err
 		return nil, err
 	}
 	k := keeper{conn, prefix}
-	run, err := startOf(ctx, conn)
+	run, err := runOf(ctx, conn)
 	if err != nil {
 		k.Close()
 		return nil, err
@@ -157,13 +161,14 @@ func (k keeper) Wait(ctx context.Context, wake <-chan struct{}) error {
 
 // Close closes the connection and does not return it to the pool.
 func (k keeper) Close() {
-	k.conn.Raw(func(any) error { return driver.ErrBadConn })
+	drop(k.conn)
 	k.conn.Close()
 }
 
-// startOf distinguishes the runs of servers by when they began, to the second. After a restart or a failover, locks
-// mean nothing until they are taken again.
-func startOf(ctx context.Context, on runner) (at int64, err error) {
+// runOf distinguishes the runs of servers: it returns when the server was started, in microseconds but known to the
+// second, plus a number of hours that depends on the server, because a primary and its replica may have been started
+// together. After a restart or a failover, locks mean nothing until they are taken again.
+func runOf(ctx context.Context, on runner) (run int64, err error) {
 	var name string
 	var uptime, now int64
 	rows, err := on.QueryContext(ctx, "show global status like 'Uptime'")
@@ -174,7 +179,17 @@ func startOf(ctx context.Context, on runner) (at int64, err error) {
 	if err = one(rows, err, &now); err != nil {
 		return 0, err
 	}
-	return now - uptime*time.Second.Microseconds(), nil
+	is, err := variables(ctx, on,
+		"show global variables where variable_name in ('server_uuid', 'server_id', 'hostname', 'port')")
+	if err != nil {
+		return 0, err
+	}
+	server := fnv.New32a()
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		fmt.Fprintln(server, name, is[name])
+	}
+	hours := int64(server.Sum32() >> 16)
+	return now - uptime*time.Second.Microseconds() + hours*serversApart.Microseconds(), nil
 }
 
 // one reads the only row of an answer.

@@ -126,3 +126,24 @@ func TestTheLockOfAWorkerThatLeavesIsReleased(t *testing.T) {
 		t.Error("the lock of another worker is gone")
 	}
 }
+
+// The lock of a worker means nothing on another server, though that one was started at the same time.
+func TestServersThatAreStartedTogetherAreToldApart(t *testing.T) {
+	run := func(server *mysqltest.Server) int64 {
+		run, err := open(t, server.Database(t)).Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run
+	}
+	primary := mysqltest.Start(t)
+	replica := mysqltest.Start(t)
+	again := run(primary)
+	apart := func(a, b int64) time.Duration { return (time.Duration(a-b) * time.Microsecond).Abs() }
+	if d := apart(again, run(primary)); d > 2*time.Second {
+		t.Errorf("one server is %v apart from itself", d)
+	}
+	if d := apart(again, run(replica)); d < 30*time.Minute {
+		t.Errorf("two servers are only %v apart", d)
+	}
+}

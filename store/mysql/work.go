@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"database/sql"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/rules"
@@ -23,6 +26,8 @@ type work struct {
 	// It does not wait for locks that a user's transaction may hold.
 	hasty  bool
 	passes bool // it skips locked rows
+	// Its session waits for locks for a shorter time than others.
+	limited bool
 	// What to announce: queues with new tasks, and names of package bell.
 	woken map[string]bool
 	// The answer reports what another transaction has stored.
@@ -80,8 +85,28 @@ func (w *work) finale() error {
 	if err := w.settle(); err != nil {
 		return err
 	}
+	if w.limited {
+		w.do(lockWait(w.store.lockWait))
+	}
 	w.do("commit")
 	return w.flush()
+}
+
+// limitWaits makes the server stop waiting for locks when the caller does, or within a second after that. The end of
+// the caller's context closes only the connection: the server's thread would wait on, and hold what it has locked.
+func (w *work) limitWaits() {
+	deadline, limited := w.ctx.Deadline()
+	left := time.Until(deadline)
+	if !limited || w.limited || w.hasty || w.user || left >= w.store.lockWait {
+		return
+	}
+	w.limited = true
+	w.do(lockWait(left))
+}
+
+// lockWait returns a statement that limits how long a session waits for a lock, to a second or more.
+func lockWait(limit time.Duration) string {
+	return fmt.Sprintf("set session innodb_lock_wait_timeout = %d", max(int(math.Ceil(limit.Seconds())), 1))
 }
 
 // nothing is a delta that changes no sum.

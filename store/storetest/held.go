@@ -91,7 +91,7 @@ var heldClauses = func() (all []clause) {
 			h.goesOn()
 		}})
 	}
-	return append(all,
+	return append(all, heldTick,
 		clause{"held/a user's open transaction that enqueued a key holds up the outcome that brings it, and no other",
 			func(t *T) {
 				t.transactor()

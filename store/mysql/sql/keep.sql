@@ -8,9 +8,9 @@ select id, term, expires_at, version from tusk_leader where one = 1 lock in shar
 update tusk_leader set id = ?, term = ?, expires_at = ?, version = ? where one = 1
 
 -- name: admit.due
-select place, n
+select run_at, place, n
 from tusk_waiting force index (primary)
-where run_at <= ?
+where run_at >= ? and run_at <= ? and (run_at > ? or place > ? or place = ? and n > ?)
 order by run_at, place, n
 limit ?
 
