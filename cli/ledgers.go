@@ -152,7 +152,8 @@ func newLedgersFenceCommand(app *App) *cobra.Command {
 		Use:   "fence NUMBER...",
 		Short: "Make ledgers unusable until they are opened, here or elsewhere",
 		Long: `Make ledgers unusable until tusk ledgers open: the first half of a manual move. When the
-command returns, nobody writes to them any more.`,
+command returns, nobody writes to them any more. It waits for open transactions. If they use a
+ledger for 30 s, it fails and names them, and all ledgers stay open.`,
 		Example: `  tusk ledgers fence 2 3`,
 		Args:    someNumbers,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -237,7 +238,7 @@ func newLedgersGiveUpCommand(app *App) *cobra.Command {
 		Long: `Replace ledgers whose server is lost for good, with all its standbys and backups, by empty ones
 on another server. All tasks of these ledgers are lost. First take the lost server out of the
 URL: the others must answer. If the server comes back, its ledgers are old copies. If the
-command is cut off, run it again, without the ledgers that it has begun anew.`,
+command is cut off, run it again: it continues, or says which ledgers to leave out.`,
 		Example: `  tusk ledgers give-up 2 3 --dry-run
   tusk ledgers give-up 2 3 --on db3 --yes`,
 		Args: someNumbers,

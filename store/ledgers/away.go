@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,8 @@ const (
 	suspectAfter = time.Second            // a ledger is probed if a call takes longer
 	probeWithin  = 5 * time.Second        // timeout of a probe
 	dialWithin   = time.Second            // how long a probe waits for a new connection
-	probeAgain   = 250 * time.Millisecond // pause between probes
+	probeAgain   = 250 * time.Millisecond // longest pause between the first probes
+	probeMost    = time.Second            // longest pause between later ones
 	settlesIn    = 3 * time.Second        // how long new tasks avoid a ledger after it came back
 )
 
@@ -220,6 +222,7 @@ func (l *ledger) doubt() {
 
 // probe queries the ledger until it answers.
 func (l *ledger) probe() {
+	began := time.Now()
 	for {
 		tried, err := l.try()
 		l.mu.Lock()
@@ -242,9 +245,28 @@ func (l *ledger) probe() {
 		l.mu.Unlock()
 		select {
 		case <-l.s.life.Done():
-		case <-time.After(probeAgain):
+		case <-time.After(l.pause(time.Since(began))):
 		}
 	}
+}
+
+// pause returns how long to wait before the next probe of a ledger that has been probed for some time. The pause grows,
+// and it is random, so that many processes do not probe a recovering server at the same moment. The ledgers of a server
+// are probed together, so that they share a refused connection.
+func (l *ledger) pause(probed time.Duration) time.Duration {
+	longest := min(max(probed/4, probeAgain), probeMost)
+	pause := longest/2 + rand.N(longest/2)
+	at, _ := l.whereabouts()
+	if at == nil {
+		return pause
+	}
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if next := time.Until(at.probes); next > 0 && next <= longest {
+		return next
+	}
+	at.probes = time.Now().Add(pause)
+	return pause
 }
 
 // try makes a cheap query by an engine, which it returns. If the schema is gone, it looks for the ledger on all servers.
@@ -281,11 +303,11 @@ func (l *ledger) try() (*postgres.Store, error) {
 }
 
 // connects fails if the server refuses a new connection because it does not run. Other errors prove nothing: it may have
-// too many clients, or take long to log them in. The ledgers of a server share a failure until they probe again.
+// too many clients, or take long to log them in. The ledgers of a server share the result of a dial that failed.
 func (at *server) connects(ctx context.Context) error {
 	at.dialing.Lock()
 	defer at.dialing.Unlock()
-	if time.Since(at.refusedAt) < probeAgain {
+	if time.Since(at.failedAt) < probeAgain {
 		return at.refused
 	}
 	within, cancel := context.WithTimeout(ctx, dialWithin)
@@ -296,9 +318,9 @@ func (at *server) connects(ctx context.Context) error {
 		return nil
 	}
 	if !refuses(err) {
-		return nil
+		err = nil
 	}
-	at.refused, at.refusedAt = err, time.Now()
+	at.refused, at.failedAt = err, time.Now()
 	return err
 }
 

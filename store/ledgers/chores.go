@@ -49,7 +49,7 @@ func (s *Store) choresOf(
 	ctx context.Context, all []*ledger, term int64, fewest int, kinds ...string,
 ) map[int]postgres.Chores {
 	told := map[int]postgres.Chores{}
-	within, cancel := atFirst(ctx)
+	within, cancel := atFirst(ctx, probeWithin)
 	defer cancel()
 	var mu sync.Mutex
 	var done sync.WaitGroup

@@ -121,12 +121,12 @@ func (s *Store) claim(
 ) (tasks []store.Task, err error) {
 	c := claiming{s: s, r: r, enough: enough}
 	var late []*request
-	var silent []*ledger // ledgers whose servers have late calls
+	var silent []*ledger // ledgers that are skipped because of late calls
 	for _, l := range order {
 		at, _ := l.whereabouts()
 		switch others := enough && at != nil && len(s.servers()) > 1; {
 		case c.isOver():
-		case others && at.debt.passOver(r.Queues):
+		case others && at.debt.passOver(l, r.Queues):
 			silent = append(silent, l)
 		case others && l.prompt.Load():
 			if one := c.askBriefly(ctx, l, at); one != nil {
@@ -202,7 +202,7 @@ func (s *Store) Exchange(ctx context.Context, o store.Outcome, r store.ClaimRequ
 		return s.apart(ctx, o, r)
 	}
 	s.claimed(l, r, heard, x.Tasks, x.ClaimErr)
-	s.tell(ctx, all, []store.ID{o.Task.ID})
+	s.finished(ctx, all, []store.Outcome{o}, nil)
 	if x.ClaimErr == nil && len(x.Tasks) == 0 && !r.Again {
 		others := slices.DeleteFunc(s.turns.order(all), func(other *ledger) bool { return other == l })
 		if len(others) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// settledWithin is how long a worker that signs off waits for its late calls.
+// settledWithin is how long a worker that signs off waits for its late calls, in all ledgers together.
 const settledWithin = 5 * time.Second
 
 // debt lists the late calls (silent.go) of a server that are not settled. A call is settled when its tasks have been
@@ -17,7 +17,7 @@ const settledWithin = 5 * time.Second
 type debt struct {
 	mu     sync.Mutex
 	calls  []*request
-	passed []string // queues of the claims that skipped the server meanwhile
+	passed []string // queues of the claims that skipped ledgers of the server meanwhile
 }
 
 func (d *debt) add(late *request) {
@@ -26,11 +26,13 @@ func (d *debt) add(late *request) {
 	d.calls = append(d.calls, late)
 }
 
-// passOver reports whether the server has late calls, so that a claim of the queues should skip it.
-func (d *debt) passOver(queues []string) bool {
+// passOver reports whether a claim of the queues should skip a ledger of the server: a call to it is late, or a call to
+// another ledger is and the probe has not shown yet that this one answers.
+func (d *debt) passOver(l *ledger, queues []string) bool {
+	probed := l.probed()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.calls) == 0 {
+	if !slices.ContainsFunc(d.calls, func(late *request) bool { return probed || late.l == l }) {
 		return false
 	}
 	for _, queue := range queues {
@@ -41,7 +43,7 @@ func (d *debt) passOver(queues []string) bool {
 	return true
 }
 
-// settle removes a call and returns the queues of the claims that skipped the server.
+// settle removes a call and returns the queues of the claims that skipped ledgers of the server.
 func (d *debt) settle(late *request) (passed []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,7 +65,7 @@ func (d *debt) of(worker store.ID, no int) (calls []*request) {
 	return calls
 }
 
-// settle ends a late call. A claim that skipped the server may have been the response to a notification of tasks there,
+// settle ends a late call. A claim that skipped a ledger may have been the response to a notification of tasks there,
 // so settle wakes workers again.
 func (s *Store) settle(late *request) {
 	if queues := late.at.debt.settle(late); len(queues) > 0 {
@@ -71,19 +73,17 @@ func (s *Store) settle(late *request) {
 	}
 }
 
-// awaitSettled waits briefly until the late calls of a worker in a ledger are settled. Tasks that are still leased to a
-// worker when it signs off count as crashed.
+// awaitSettled waits until the late calls of a worker in a ledger are settled, or until ctx ends. Tasks that are still
+// leased to a worker when it signs off count as crashed.
 func (l *ledger) awaitSettled(ctx context.Context, worker store.ID) {
 	at, _ := l.whereabouts()
 	if at == nil {
 		return
 	}
-	within, cancel := context.WithTimeout(ctx, settledWithin)
-	defer cancel()
 	for _, late := range at.debt.of(worker, l.no) {
 		select {
 		case <-late.settled:
-		case <-within.Done():
+		case <-ctx.Done():
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -91,18 +92,21 @@ func (one schema) mark(ctx context.Context, epoch int64) error {
 }
 
 // open makes a fenced schema usable. others are fenced schemas of the ledger with the same content on other servers.
-// They are marked as old copies before the schema is open, so that nobody opens one of them as well.
+// They are marked as old copies before the schema is open, so that nobody opens one of them as well. open waits for
+// other commands, because a ledger whose move has failed would stay fenced otherwise.
 func (one schema) open(ctx context.Context, epoch int64, others []schema) error {
-	return one.change(ctx, func(tx pgx.Tx) error {
-		err := one.settleIn(ctx, tx)
-		if err == nil {
-			err = one.rename(ctx, tx, one.bare(), epoch)
-		}
-		for _, other := range others {
+	return patiently(ctx, func(time.Duration) error {
+		return one.change(ctx, func(tx pgx.Tx) error {
+			err := one.settleIn(ctx, tx)
 			if err == nil {
-				err = other.mark(ctx, one.epoch-1)
+				err = one.rename(ctx, tx, one.bare(), epoch)
 			}
-		}
-		return err
+			for err == nil && len(others) > 0 {
+				if err = others[0].mark(ctx, one.epoch-1); err == nil {
+					others = others[1:] // another try finds it changed
+				}
+			}
+			return err
+		})
 	})
 }

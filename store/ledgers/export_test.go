@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -266,6 +267,24 @@ func Listens(s *Store) bool {
 	s.listeners.mu.Lock()
 	defer s.listeners.mu.Unlock()
 	return len(s.listeners.all) > 0
+}
+
+// Owes reports whether a server has late calls.
+func Owes(s *Store, server int) bool {
+	d := &s.servers()[server].debt
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.calls) > 0
+}
+
+// EpochLock is the advisory lock of commands that change schemas.
+const EpochLock = epochLock
+
+// ShortLocks makes commands wait for locks only briefly until the test ends.
+func ShortLocks(cleanup func(func())) {
+	within := lockedWithin
+	lockedWithin = 200 * time.Millisecond
+	cleanup(func() { lockedWithin = within })
 }
 
 // Hears reports whether notifications of a ledger have arrived.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tuskqueue/tusk/store/postgres"
 )
@@ -82,22 +81,13 @@ func (s *Store) weigh(ctx context.Context, one schema, p *Place) {
 	}
 }
 
-// Fence waits for each lock between firstLock and longestLock. While it waits, other transactions that need the table
-// queue up behind it, and may hold locks that Fence needs next. So it tries often and waits briefly. After
-// deadlock_timeout, a second by default, the server cancels an autovacuum that blocks the lock.
-const (
-	firstLock   = 50 * time.Millisecond
-	longestLock = 2 * time.Second
-	fenceWithin = 30 * time.Second // limit for all tries
-)
-
 // firstTables are locked first, in the order in which claims and most other transactions use them. A transaction that
 // waits for the first table holds no lock on the others.
 var firstTables = []string{"worker", "lease", "lane", "lane_position", "log"}
 
-// Fence makes ledgers unusable until they are opened, on the same or on another server. It waits until no transaction
-// writes in them. When it returns, every acknowledged write is in the server's log, and no more follow. If a ledger
-// cannot be fenced, Fence opens the others again.
+// Fence makes ledgers unusable until they are opened, on the same or on another server. For each, it waits up to 30 s
+// until no transaction uses it; the error names those that do. When Fence returns, every acknowledged write is in the
+// server's log, and no more follow. If a ledger cannot be fenced, Fence opens the others again.
 func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	seen, err := s.find(ctx)
 	if err != nil {
@@ -108,7 +98,11 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 		if seen.err == nil && len(seen.closed(no)) == 1 {
 			continue // an earlier call was cut off
 		}
-		if err := cmp.Or(seen.number(no), seen.problem(no)); err != nil {
+		err := cmp.Or(seen.number(no), seen.problem(no))
+		if err == nil {
+			err = seen.on[no][0].hasTables()
+		}
+		if err != nil {
 			return fmt.Errorf("fence: ledger %d: %w", no, err)
 		}
 		todo = append(todo, seen.on[no][0])
@@ -140,6 +134,15 @@ func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
 	return errors.Join(failed, err)
 }
 
+// hasTables fails for a ledger that has no tables, because the command that makes it is at work or was cut off.
+func (one schema) hasTables() error {
+	if !one.made {
+		return fmt.Errorf("%s on %s has no tables yet: first repeat the tusk ledgers give-up or tusk migrate up that was "+
+			"to make them", one.text, one.at.name)
+	}
+	return nil
+}
+
 // number fails if there is no ledger with that number.
 func (l *looked) number(no int) error {
 	if no < 0 || no >= l.of {
@@ -152,25 +155,15 @@ func (l *looked) number(no int) error {
 func (one schema) fence(ctx context.Context) (fenced schema, err error) {
 	fenced = one
 	fenced.text, fenced.fenced, fenced.epoch = one.text+fencedEnd, true, one.epoch+1
-	end, wait := time.Now().Add(fenceWithin), firstLock
-	for {
-		err := one.change(ctx, func(tx pgx.Tx) error {
+	err = patiently(ctx, func(wait time.Duration) error {
+		return one.change(ctx, func(tx pgx.Tx) error {
 			if err := one.lock(ctx, tx, wait); err != nil {
-				return err
+				return inUse(err)
 			}
 			return one.rename(ctx, tx, fenced.text, fenced.epoch)
 		})
-		var said *pgconn.PgError
-		busy := errors.As(err, &said) && (said.Code == "55P03" || said.Code == "40P01")
-		if !busy || time.Now().After(end) || ctx.Err() != nil {
-			return fenced, err
-		}
-		select { // let other transactions continue
-		case <-ctx.Done():
-		case <-time.After(wait / 4):
-		}
-		wait = min(2*wait, longestLock)
-	}
+	})
+	return fenced, one.withUsers(ctx, err)
 }
 
 // lock locks all tables, which waits for transactions that have written. wait is the limit for each lock.
@@ -312,7 +305,7 @@ func (s *Store) DropCopies(ctx context.Context, dry bool) (dropped []Place, err 
 		if dry {
 			continue
 		}
-		if err := one.drop(ctx); err != nil {
+		if err := one.withUsers(ctx, one.drop(ctx)); err != nil {
 			return dropped, fmt.Errorf("drop copies: %s: %w", one.text, err)
 		}
 	}
@@ -352,7 +345,7 @@ func (one schema) drop(ctx context.Context) error {
 		}
 		for _, text := range append(names, one.text) {
 			if _, err := tx.Exec(ctx, "drop schema if exists "+pgx.Identifier{text}.Sanitize()+" cascade"); err != nil {
-				return err
+				return inUse(err)
 			}
 		}
 		return nil

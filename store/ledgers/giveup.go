@@ -25,27 +25,10 @@ type Loss struct {
 // GiveUp replaces ledgers whose servers are lost for good by empty ones. on names the server for these, as in Open; if
 // it is empty, the server with the fewest ledgers is used. If a lost server comes back, its ledger is an old copy,
 // which nobody uses. All servers have to answer, so the lost ones must not be in the URL. If dry is set, GiveUp only
-// reports what would be lost. After an interruption, repeat the call without the ledgers that are done.
+// reports what would be lost. After an interruption, the same call continues, or its error says which ledgers to leave
+// out.
 func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int) (lost []Loss, err error) {
-	if !dry {
-		unlock, err := s.lockServers(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("give up: %w", err)
-		}
-		defer unlock()
-	}
-	seen, err := s.look(ctx)
-	if err == nil && seen.err != nil {
-		err = notGone(seen.err)
-	}
-	for _, no := range numbers {
-		if err != nil {
-			break
-		}
-		if err = seen.isGone(no); err != nil {
-			err = fmt.Errorf("ledger %d: %w", no, err)
-		}
-	}
+	seen, err := s.lookGone(ctx, numbers)
 	if err == nil {
 		err = s.current(ctx, &seen, numbers)
 	}
@@ -54,20 +37,75 @@ func (s *Store) GiveUp(ctx context.Context, dry bool, on string, numbers ...int)
 	if err == nil {
 		missing, sent, err = s.lostWith(ctx, numbers)
 	}
+	var begun []schema
+	if err == nil {
+		begun, err = s.beginAll(ctx, dry, on, numbers)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("give up: %w", err)
 	}
-	for _, no := range numbers {
-		one := Loss{No: no, Missing: missing, Letters: sent[no]}
-		if one.Schema, one.Server, err = s.beginAnew(ctx, &seen, dry, on, no); err != nil {
-			return lost, fmt.Errorf("give up: ledger %d: %w", no, err)
+	for i, one := range begun {
+		if !dry {
+			if err := one.makeTables(ctx); err != nil {
+				return lost, fmt.Errorf("give up: ledger %d: %w; to continue: %s", one.no, err, giveUpCommand(numbers[i:]))
+			}
 		}
-		lost = append(lost, one)
+		lost = append(lost, Loss{No: one.no, Schema: one.text, Server: one.at.name, Missing: missing, Letters: sent[one.no]})
 	}
 	if !dry {
 		_, err = s.find(ctx)
 	}
 	return lost, err
+}
+
+// giveUpCommand returns the command that gives up ledgers.
+func giveUpCommand(numbers []int) string {
+	text := "tusk ledgers give-up"
+	for _, no := range numbers {
+		text += fmt.Sprint(" ", no)
+	}
+	return text
+}
+
+// lookGone looks at all servers. It fails unless all of them answer and the ledgers are gone.
+func (s *Store) lookGone(ctx context.Context, numbers []int) (seen looked, err error) {
+	seen, err = s.look(ctx)
+	if err == nil && seen.err != nil {
+		err = notGone(seen.err)
+	}
+	if err != nil {
+		return seen, err
+	}
+	for _, no := range numbers {
+		if err := seen.isGone(no, numbers); err != nil {
+			return seen, fmt.Errorf("ledger %d: %w", no, err)
+		}
+	}
+	return seen, nil
+}
+
+// beginAll creates the schemas of ledgers again, without tables. If dry is set, it only returns what it would create.
+// Other commands have to wait meanwhile. So it makes no tables, which may take long.
+func (s *Store) beginAll(ctx context.Context, dry bool, on string, numbers []int) (begun []schema, err error) {
+	if !dry {
+		unlock, err := s.lockServers(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
+	seen, err := s.lookGone(ctx, numbers) // another command may have begun them meanwhile
+	if err != nil {
+		return nil, err
+	}
+	for _, no := range numbers {
+		one, err := s.beginAnew(ctx, &seen, dry, on, no)
+		if err != nil {
+			return nil, fmt.Errorf("ledger %d: %w", no, err)
+		}
+		begun = append(begun, one)
+	}
+	return begun, nil
 }
 
 // notGone returns the error for a server that does not answer but may come back.
@@ -102,38 +140,35 @@ func (s *Store) lockServers(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// beginAnew creates a ledger again, and returns its schema and the name of its server. If dry is set, it only returns
-// where that would be.
-func (s *Store) beginAnew(
-	ctx context.Context, seen *looked, dry bool, on string, no int,
-) (text, server string, err error) {
-	begun := seen.on[no]
-	if len(begun) == 0 {
-		at, err := s.roomiest(ctx, seen, on)
-		if err != nil {
-			return "", "", err
+// beginAnew creates the schema of a ledger again, unless an earlier call has done so, and returns it.
+func (s *Store) beginAnew(ctx context.Context, seen *looked, dry bool, on string, no int) (one schema, err error) {
+	if begun := seen.on[no]; len(begun) > 0 {
+		if one = begun[0]; on != "" && !one.at.is(on) {
+			err = fmt.Errorf("an earlier call has begun it on %s: repeat that, or name this server", one.at.name)
 		}
-		one := schema{name: seen.nameOf(no), at: at, epoch: max(seen.nextEpoch(no), time.Now().Unix())}
-		one.text = one.in(s.o.Schema)
-		if !dry {
-			err = one.begin(ctx)
-		}
-		if err != nil {
-			return "", "", err
-		}
-		begun = []schema{one}
-		seen.on[no] = begun // counts when the next server is chosen
+		return one, err
 	}
-	one := begun[0]
-	if dry {
-		return one.text, one.at.name, nil
+	at, err := s.roomiest(ctx, seen, on)
+	if err != nil {
+		return one, err
 	}
+	one = schema{name: seen.nameOf(no), at: at, epoch: max(seen.nextEpoch(no), time.Now().Unix())}
+	one.text = one.in(s.o.Schema)
+	seen.on[no] = []schema{one} // counts when the next server is chosen
+	if !dry {
+		err = one.begin(ctx)
+	}
+	return one, err
+}
+
+// makeTables makes the tables of a ledger that was begun anew.
+func (one schema) makeTables(ctx context.Context) error {
 	engine, err := postgres.New(ctx, one.at.pool, postgres.Options{Schema: one.text})
-	if err == nil {
-		_, err = engine.Migrate(ctx, -1)
-		err = errors.Join(err, engine.Close())
+	if err != nil {
+		return err
 	}
-	return one.text, one.at.name, err
+	_, err = engine.Migrate(ctx, -1)
+	return errors.Join(err, engine.Close())
 }
 
 // begin creates an empty schema. Its epoch is the current time in seconds. The epoch of the lost ledger is not known
@@ -164,6 +199,10 @@ func (s *Store) current(ctx context.Context, seen *looked, gone []int) error {
 		if problem := seen.problem(l.no); problem != nil {
 			return fmt.Errorf("ledger %d cannot be used either: name it, too, or first bring it back: %w", l.no, problem)
 		}
+		if !seen.on[l.no][0].made {
+			return fmt.Errorf("an earlier call has begun ledger %d, which has no tables yet: name it, too: %s",
+				l.no, giveUpCommand(slices.Sorted(slices.Values(append(slices.Clone(gone), l.no)))))
+		}
 		stay = append(stay, l)
 	}
 	if len(stay) == 0 {
@@ -176,8 +215,9 @@ func (s *Store) current(ctx context.Context, seen *looked, gone []int) error {
 	return err
 }
 
-// isGone fails unless a ledger is on no server, or has only a schema without tables because a GiveUp was cut off.
-func (l *looked) isGone(no int) error {
+// isGone fails unless a ledger is on no server, or has only a schema without tables because a GiveUp was cut off. named
+// are all ledgers to give up.
+func (l *looked) isGone(no int, named []int) error {
 	if err := l.number(no); err != nil {
 		return err
 	}
@@ -187,7 +227,14 @@ func (l *looked) isGone(no int) error {
 	case no >= lowest && !whole:
 		return fmt.Errorf("it may not be made yet: tusk migrate up --ledgers %d", l.of)
 	case len(on) == 1 && on[0].made:
-		return fmt.Errorf("it is on %s, which answers: leave it out", on[0].at.name)
+		err := fmt.Errorf("it is on %s, which answers", on[0].at.name)
+		rest := slices.DeleteFunc(slices.Clone(named), func(other int) bool {
+			return len(l.on[other]) == 1 && l.on[other][0].made
+		})
+		if len(rest) > 0 {
+			err = fmt.Errorf("%w: leave it out: %s", err, giveUpCommand(rest))
+		}
+		return err
 	case len(on) > 1 || slices.ContainsFunc(l.fenced, is) || slices.ContainsFunc(l.asleep, is):
 		return l.problem(no)
 	}

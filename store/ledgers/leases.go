@@ -181,12 +181,14 @@ func (s *Store) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) 
 	stops := make([][]store.Stop, len(all))
 	errs := make([]error, len(all))
 	told := s.tellTogether(ctx, all, parts, stops, errs)
+	settling, cancel := atFirst(ctx, settledWithin)
+	defer cancel()
 	inTurn(all, func(i int, l *ledger) {
 		if told[i] {
 			return
 		}
 		if b.TTL <= 0 {
-			l.awaitSettled(ctx, b.Worker.ID)
+			l.awaitSettled(settling, b.Worker.ID)
 		}
 		stops[i], errs[i] = ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Stop, error) {
 			return e.Extend(ctx, parts[i])

@@ -79,10 +79,11 @@ type server struct {
 
 	mu      sync.Mutex
 	running postgres.Running // as last seen
+	probes  time.Time        // when its ledgers that are away are probed next
 
-	dialing   sync.Mutex
-	refused   error // how it refused a connection
-	refusedAt time.Time
+	dialing  sync.Mutex
+	failedAt time.Time // when a probe's dial last failed
+	refused  error     // how it was refused, or nil if it failed in another way
 }
 
 var _ store.Store = (*Store)(nil)
@@ -265,8 +266,8 @@ func fromAll[T any](
 }
 
 // together asks the ledgers of each server in one round trip. do makes that trip, for the engines of the ledgers at the
-// given places in all. If it fails, each ledger is asked separately, so do may run twice for a ledger. An answer is
-// valid if its error is nil.
+// given places in all. If it fails, or takes long because one of them is locked, each ledger is asked separately, so do
+// may run twice for a ledger. An answer is valid if its error is nil.
 func together[T any](
 	ctx context.Context, s *Store, all []*ledger,
 	do func(ctx context.Context, places []int, on []*postgres.Store) ([]T, error),
@@ -279,7 +280,7 @@ func together[T any](
 			continue
 		}
 		done.Go(func() {
-			within, cancel := atFirst(ctx)
+			within, cancel := atFirst(ctx, probeWithin)
 			defer cancel()
 			parts, err := askTogether(within, all, places, func(ctx context.Context) ([]T, error) {
 				return do(ctx, places, engines)
@@ -328,10 +329,8 @@ func askTogether[T any](
 	return answers, err
 }
 
-// atFirst limits the round trip for all ledgers of a server, so that a locked ledger does not hold up the others for
-// long. It leaves at least half of the time for asking each ledger separately.
-func atFirst(ctx context.Context) (context.Context, context.CancelFunc) {
-	long := probeWithin
+// atFirst limits the first part of a call. It leaves at least half of the time for the rest.
+func atFirst(ctx context.Context, long time.Duration) (context.Context, context.CancelFunc) {
 	if end, ok := ctx.Deadline(); ok {
 		long = min(long, time.Until(end)/2)
 	}

@@ -86,7 +86,7 @@ func (l *looked) toMove(no int, target *server) (one schema, err error) {
 		return one, err
 	}
 	if on := l.on[no]; len(on) == 1 {
-		return on[0], nil
+		return on[0], on[0].hasTables()
 	}
 	closed := l.closed(no)
 	if i := slices.IndexFunc(closed, func(one schema) bool { return one.at == target }); i >= 0 {

@@ -159,7 +159,7 @@ func (c *claiming) fits(late *request) bool {
 // handBack hands back the tasks of a late call. If it fails, they return to the queue as strays.
 func (s *Store) handBack(late *request) {
 	s.leases.lose(late.r.Worker, late.r.Token, late.l.no)
-	late.at.debt.passOver(late.r.Queues)
+	late.at.debt.passOver(late.l, late.r.Queues)
 	late.keep()
 	s.start(func() {
 		defer time.AfterFunc(lateWithin, late.end).Stop()
