@@ -152,8 +152,8 @@ func (s *Store) dueFlushes(
 	return next, s.addDetails(ctx, due.Tasks, false)
 }
 
-// flushesDue returns a step that reads the snapshot of the statement flushes_due. The snapshot remains empty if no flush
-// can be due.
+// flushesDue returns a step that reads the snapshot of the statement flushes_due. The snapshot remains empty if no
+// flush can be due.
 func (s *Store) flushesDue(young int64, over *string) step {
 	return s.do("flushes_due", young).into(func(raw [][]byte) error {
 		*over = string(raw[0])

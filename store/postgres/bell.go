@@ -124,8 +124,8 @@ func (s *Store) notify(name string, r *rung) {
 }
 
 // commitsAfter says how long after an enqueue in a user's transaction the transaction has probably been committed. Most
-// are committed soon, but the engine is not told when. The first time is for this process alone, and is replaced by what
-// the process has learned.
+// are committed soon, but the engine is not told when. The first time is for this process alone, and is replaced by
+// what the process has learned.
 var commitsAfter = [...]time.Duration{time.Millisecond, 3 * time.Millisecond, 15 * time.Millisecond,
 	60 * time.Millisecond, 250 * time.Millisecond}
 

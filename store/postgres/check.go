@@ -27,7 +27,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 	}
 	if err == nil {
 		var more []string
-		more, err = s.checkLines(ctx)
+		more, err = s.checkRights(ctx)
 		warnings = append(warnings, more...)
 	}
 	if err != nil {
@@ -98,15 +98,15 @@ func (s *Store) checkPath(ctx context.Context) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// checkLines warns if this role, as the leader, could not empty the tables of lines.
-func (s *Store) checkLines(ctx context.Context) (warnings []string, err error) {
-	var role string
-	if err := s.scan(ctx, "untruncated", []any{&role}); err != nil {
+// checkRights warns if this role lacks a right that workers or the leader use.
+func (s *Store) checkRights(ctx context.Context) (warnings []string, err error) {
+	var grants string
+	if err := s.scan(ctx, "missing_rights", []any{&grants}); err != nil {
 		return nil, err
 	}
-	if role != "" {
-		warnings = append(warnings, fmt.Sprintf("this role may not truncate line_1 and line_2: while it leads, tasks that "+
-			"wait for their turn leave dead rows: grant truncate on %[1]s.line_1, %[1]s.line_2 to %[2]s", s.schema, role))
+	if grants != "" {
+		warnings = append(warnings,
+			"this role lacks rights that workers or the leader use: run tusk db roles --apply, or "+grants)
 	}
 	return warnings, nil
 }

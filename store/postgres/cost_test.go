@@ -387,7 +387,8 @@ func TestNothingIsCompiled(t *testing.T) {
 	rows, err := pool.Query(t.Context(), postgres.InFunctions(`
 		select p.proname from pg_proc p join pg_language l on l.oid = p.prolang
 		where p.pronamespace = 'tusk_fn'::regnamespace and l.lanname = 'plpgsql' and p.prokind = 'f' and p.proname = any($1)
-			and p.proconfig @> '{jit=off}' is not true and p.proname <> all('{ids_of,queue_of}') -- whose statements are cheap or pinned`), called)
+			and p.proconfig @> '{jit=off}' is not true
+			and p.proname <> all('{ids_of,queue_of}') -- whose statements are cheap or pinned`), called)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -244,7 +244,8 @@ func TestANoteOfABeatIsNotStoredOnceTheAttemptHasEnded(t *testing.T) {
 	if lost, err := u.Finish(ctx, done); err != nil || len(lost) > 0 {
 		t.Fatal(lost, err)
 	}
-	if _, err := pool.Exec(ctx, postgres.InFunctions("alter function tusk_fn.write_notes set lock_timeout = 0")); err != nil {
+	patient := postgres.InFunctions("alter function tusk_fn.write_notes set lock_timeout = 0")
+	if _, err := pool.Exec(ctx, patient); err != nil {
 		t.Fatal(err)
 	}
 	wrote := make(chan error)

@@ -2,9 +2,12 @@ package postgres_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/postgres"
@@ -146,6 +149,38 @@ func TestPruningGoesOnBehindWhatIsKeptForLonger(t *testing.T) {
 	}
 	if n := number(t, pool, "select count(*) from tusk.tasks where queue = 'q'"); n != 0 {
 		t.Errorf("%d tasks are left that ended after the last round", n)
+	}
+}
+
+// The tasks of flushes are counted without reading their ids, whether these are in the row or not.
+func TestPruningCountsTheTasksOfLargeFlushesByTheirSize(t *testing.T) {
+	s, pool := fresh(t)
+	ctx := t.Context()
+	want := []int64{0, 1, 6, 7, 8, 100, 490, 500, 510, 520}
+	for range 20 {
+		want = append(want, 2000)
+	}
+	if _, err := pool.Exec(ctx, `
+		insert into tusk.outcome (lane, node, lo, token, worker, claimed_at, finished_at, keyed, firsts)
+		select 1, 1, '3', gen_random_uuid(), gen_random_uuid(), now(), now() - interval '1 hour', 0,
+			array(select gen_random_uuid() from generate_series(1, n))
+		from unnest($1::bigint[]) n`, want); err != nil {
+		t.Fatal(err)
+	}
+	text := s.Statement("spent_flushes")
+	args := []any{0, 1, 1, []int64{}, []int64{}, "1:999999999:", 100}
+	rows, err := pool.Query(ctx, text, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (n int64, err error) {
+		return n, row.Scan(nil, nil, nil, nil, &n, nil)
+	})
+	if slices.Sort(counts); err != nil || !slices.Equal(counts, want) {
+		t.Fatalf("counted %v, %v", counts, err)
+	}
+	if pages, _ := touched(t, pool, text, args...); pages > 50 {
+		t.Errorf("%d pages are read for %d flushes", pages, len(want))
 	}
 }
 

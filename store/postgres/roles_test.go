@@ -282,6 +282,56 @@ func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 	}
 }
 
+// Check says what to grant to a role that lacks rights. With these rights, it works and leads.
+func TestCheckNamesTheRightsThatARoleLacks(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	_, pool := open(t, dsn, true)
+	exec := func(text string) {
+		t.Helper()
+		if _, err := pool.Exec(context.Background(), text); err != nil {
+			t.Error(text, err)
+		}
+	}
+	role := "hand" + strings.ToLower(newID().String()[28:])
+	exec(fmt.Sprintf("create role %s login password 'p'; alter role %[1]s set search_path = pg_catalog, pg_temp", role))
+	t.Cleanup(func() { exec(fmt.Sprintf("drop owned by %s; drop role %[1]s", role)) })
+	exec(fmt.Sprintf("grant usage on schema tusk to %s; grant select on all tables in schema tusk to %[1]s; "+
+		"grant usage on sequence tusk.beside to %[1]s", role))
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, "p")
+	s, err := postgres.Open(t.Context(), u.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	missing := func() string {
+		t.Helper()
+		warnings, err := s.Check(t.Context())
+		if err != nil || len(warnings) > 1 {
+			t.Fatal(warnings, err)
+		}
+		_, statements, _ := strings.Cut(strings.Join(warnings, ""), ", or ")
+		return statements
+	}
+	exec(missing())
+	if more := missing(); more != "" {
+		t.Fatal(more)
+	}
+	term := lead(t, s)
+	goRound(t, s, startWorker(t, s), 20)
+	if err := s.Maintain(t.Context(), term); err != nil {
+		t.Error(err)
+	}
+	grant := "grant delete on tusk.catalogue, tusk.segment, tusk.segment_part to " + role
+	exec(strings.NewReplacer("grant", "revoke", " to ", " from ").Replace(grant))
+	if got := missing(); got != grant {
+		t.Errorf("missing: %q, want %q", got, grant)
+	}
+}
+
 // Tables that a migration adds are open to the roles that may use the others.
 func TestRolesMayUseTheTablesOfALaterMigration(t *testing.T) {
 	dsn := pgtest.DSN(t)

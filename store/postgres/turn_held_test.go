@@ -265,8 +265,9 @@ func TestALookForTurnsReadsWhatIsNew(t *testing.T) {
 	}
 	look := func() (pages, rows int) {
 		var sum, seen string
-		if err := c.QueryRow(t.Context(), `
-			select max(seq)::text, pg_current_snapshot()::text from tusk.held where seen is not null`).Scan(&sum, &seen); err != nil {
+		err := c.QueryRow(t.Context(), `
+			select max(seq)::text, pg_current_snapshot()::text from tusk.held where seen is not null`).Scan(&sum, &seen)
+		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 { // planning reads its pages first

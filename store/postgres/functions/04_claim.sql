@@ -271,12 +271,7 @@ returns setof tusk.log language sql stable as $$
      order by t.lane, t.xid, t.n limit _want) t
    limit _want)
   union all
-  (select t.*
-   from tusk.log t
-   where t.lane = _lane and t.xid >= _from and t.xid < pg_snapshot_xmax(_win)
-     and (t.xid, t.n) >= (_from, _n & -256) and (t.xid, tusk_fn.last_n(t.n, t.packed)) > (_from, _n)
-     and pg_visible_in_snapshot(t.xid, _win)
-   order by t.lane, t.xid, t.n limit _want)
+  select t.* from tusk_fn.rows_after(_lane, _win, _from, _n, _want) t
   limit _want
 $$;
 

@@ -213,8 +213,8 @@ begin
   delete from tusk.key y where y.queue = _queue and y.key = _key and y.tasks <= 0;
 end $$;
 
--- Locks the keys of tasks and the tasks that hold these keys, and gives the free keys to tasks that are due. Returns the
--- places of those tasks.
+-- Locks the keys of tasks and the tasks that hold these keys, and gives the free keys to tasks that are due. Returns
+-- the places of those tasks.
 create function tusk_fn.take_new_keys(_tasks tusk_fn.new_task[], _pending boolean[], _now timestamptz) returns int[]
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
   set jit = off as $$

@@ -14,9 +14,8 @@ begin
     order by y.xid desc limit 1;
   if e.state not in (6, 7, 8) then
     if t.key is not null then
-      perform 1 from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key) for update;
-      if exists (select from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key)
-        and y.awaiting is not null) then
+      if (select y.awaiting from tusk.key y where y.queue = _queue and y.key = tusk_fn.tenant_key(t.tenant, t.key)
+        for update) is not null then
         _to := 7; _why := 'superseded';
       end if;
     end if;

@@ -131,22 +131,20 @@ create function tusk_fn.close(_token uuid, _lane bigint, _ids uuid[], _locked ti
 language plpgsql set enable_nestloop = off set jit = off as $$
 #variable_conflict use_column
 declare
-  l     tusk.lease;
-  _at   tid;
+  l     record;
   _open uuid[] := tusk_fn.open_in(_token, _lane);
   _mask varbit;
 begin
-  select * into l from tusk.lease x where x.token = _token and x.lane = _lane;
-  select x.ctid into _at from tusk.lease x where x.token = _token and x.lane = _lane;
+  select x.ctid as at, x.firsts, x.counts into l from tusk.lease x where x.token = _token and x.lane = _lane;
   select string_agg(case when o.id is not null and s.id is null then '1' else '0' end, '' order by u.place)::varbit
   into _mask
   from tusk_fn.ids_of(l.firsts, l.counts) u
   left join unnest(_open) o(id) on o.id = u.id
   left join unnest(_ids) s(id) on s.id = u.id;
-  if bit_count(_mask) = 0 and _at = any(_locked) then
-    delete from tusk.lease x where x.ctid = _at;
+  if bit_count(_mask) = 0 and l.at = any(_locked) then
+    delete from tusk.lease x where x.ctid = l.at;
   else
-    update tusk.lease x set open = _mask where x.ctid = _at;
+    update tusk.lease x set open = _mask where x.ctid = l.at;
   end if;
   delete from tusk.finished f
   using tusk_fn.ids_of(l.firsts, l.counts) u

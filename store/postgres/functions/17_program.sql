@@ -2,17 +2,15 @@
 -- is called tusk_fn.
 
 -- Records that this program runs. It waits for no lock.
-create function tusk_fn.seen() returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp
+create function tusk_fn.seen() returns text language sql security definer set search_path = pg_catalog, pg_temp
   set jit = off as $$
-begin
-  if current_setting('transaction_isolation') = 'read committed' then
-    update tusk.program p set seen_at = clock_timestamp()
-    where p.name = (
-      select x.name from tusk.program x
-      where x.name = 'tusk_fn' and x.seen_at < clock_timestamp() - interval '1 hour' for update skip locked);
-  end if;
-  return true;
-end $$;
+  update tusk.program p set seen_at = clock_timestamp()
+  where p.name = (
+    select x.name from tusk.program x
+    where x.name = 'tusk_fn' and x.seen_at < clock_timestamp() - interval '1 hour'
+      and current_setting('transaction_isolation') = 'read committed' for update skip locked)
+  returning p.name
+$$;
 
 -- Creates what users call by name (tusk.enqueue, tusk.find and the view tusk.tasks) and the trigger for ends in users'
 -- transactions. They call the functions of this program.

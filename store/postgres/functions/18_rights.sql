@@ -25,7 +25,8 @@ begin
   end loop;
 end $$;
 
--- The leader makes and drops segments with the rights of the functions' owner.
+-- The leader makes and drops segments with the rights of the functions' owner. With its own rights, it deletes the rows
+-- of segment, segment_part and catalogue that describe a dropped table.
 alter function tusk_fn.add_segment security definer;
 
 alter function tusk_fn.drop_segment security definer;

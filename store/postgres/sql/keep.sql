@@ -182,11 +182,13 @@ limit $1
 -- name: spent_flushes
 -- The next $7 flushes from xid $1 on, and all others of the last xid, in the order of their xids. The number of tasks
 -- is null if they are not due, for instance because an open transaction may have seen them unfinished. The last column,
--- and $2 to $6, are as in due_flushes.
+-- and $2 to $6, are as in due_flushes. The ids in firsts are counted by their size, so that large lists, which are
+-- stored out of line and uncompressed, are not read: an id has 16 bytes, and the header less than 32.
 select x.xid::text::bigint, x.lane, x.token, x.finished_at,
   case when x.finished_at <= now() - nullif(case when q.queue is null then $3::bigint else q.completed end, 0)::float8
       * interval '1 us' and tusk_fn.may_go(x.xid, $6::text::pg_snapshot)
-    then coalesce((select sum(c) from pg_catalog.unnest(x.counts) c), pg_catalog.cardinality(x.firsts)) end,
+    then coalesce((select sum(c) from pg_catalog.unnest(x.counts) c),
+      greatest(pg_catalog.pg_column_size(x.firsts) / 16 - 1, 0)) end,
   x.finished_at > now() - $2::float8 * interval '1 us' and x.finished_at <= now()
 from (
   select o.* from tusk.outcome o where o.xid >= $1::bigint::text::xid8 order by o.xid
