@@ -83,16 +83,17 @@ func (a *Archive) remembered(ctx context.Context) (all []Manifest, read bool, er
 	return a.catalogued(ctx, false)
 }
 
-// catalogued returns all manifests from the catalogue. With now, the catalogue is certainly the
-// current one. It reports whether it read the catalogue. If there is no catalogue, it lists the
-// manifests instead.
+// catalogued returns all manifests from the catalogue. With now, the catalogue is certainly not
+// older than the call; calls that wait for each other share one look. It reports whether it read the
+// catalogue. If there is no catalogue, it lists the manifests instead.
 func (a *Archive) catalogued(ctx context.Context, now bool) (all []Manifest, read bool, err error) {
+	called := time.Now()
 	if err := a.asking.Enter(ctx); err != nil {
 		return nil, false, fmt.Errorf("read catalogue: %w", err)
 	}
 	defer a.asking.Leave()
 	c := a.cached()
-	if !now && time.Since(c.looked) < fresh {
+	if !now && time.Since(c.looked) < fresh || c.looked.After(called) {
 		return c.manifests, false, nil
 	}
 	next := catalogue{looked: time.Now()}

@@ -1,7 +1,9 @@
 package archive
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,5 +175,24 @@ func TestABatchWhoseNoteWasLostIsSettled(t *testing.T) {
 		if left, err := next.engine.Due(t.Context(), keep, "", 100); err != nil || len(left.Tasks) > 0 {
 			t.Errorf("gone: %v: %d tasks are left in the database, %v", gone, len(left.Tasks), err)
 		}
+	}
+}
+
+// A copy of a database has the id by which the original owns the archive.
+func TestADisownedDatabaseMayNotUseTheArchive(t *testing.T) {
+	s := memory.New()
+	b, _ := place(t)
+	if err := Disown(t.Context(), s); err != nil {
+		t.Errorf("a database that owns no archive: %v", err)
+	}
+	r := keeper(t, s, b)
+	if err := errors.Join(r.own(t.Context()), r.own(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if err := Disown(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.own(t.Context()); err == nil || !strings.Contains(err.Error(), "belongs to the database") {
+		t.Errorf("the archive of the original: %v", err)
 	}
 }

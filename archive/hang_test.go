@@ -34,3 +34,35 @@ func TestWhoHasADeadlineDoesNotWaitForSomebodyElsesRequest(t *testing.T) {
 		t.Errorf("a claim: %v", err)
 	}
 }
+
+// Many look for tasks that nobody has. Those who wait for the catalogue share the next look at it.
+func TestLookupsThatWaitShareALook(t *testing.T) {
+	b, _ := place(t)
+	shelve(t, b, mixed(10))
+	a := New(b, t.TempDir())
+	if err := a.asking.Enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const many = 20
+	ended := make(chan error, many)
+	for range many {
+		go func() {
+			_, _, err := a.catalogued(t.Context(), true)
+			ended <- err
+		}()
+	}
+	time.Sleep(100 * time.Millisecond) // all of them wait by now
+	before := a.requests.Load()
+	a.asking.Leave()
+	for range many {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := a.requests.Load() - before; n > 4 {
+		t.Errorf("%d requests were made for %d lookups", n, many)
+	}
+	if _, _, err := a.catalogued(t.Context(), true); err != nil || a.requests.Load() == before {
+		t.Errorf("a later call makes no request: %v", err)
+	}
+}

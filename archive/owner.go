@@ -51,6 +51,12 @@ func (o owner) claim(ctx context.Context) error {
 	return nil
 }
 
+// Disown removes the id by which a database owns an archive. A copy of a database has the id of the original, and would
+// delete what only the original refers to.
+func Disown(ctx context.Context, s store.Recorder) error {
+	return change(ctx, s, recordKind, ownerName, func(*string, bool) (*string, error) { return nil, nil })
+}
+
 // database returns the id of the database. The first call sets it.
 func (o owner) database(ctx context.Context) (string, error) {
 	id, record, err := document[string](ctx, o.store, recordKind, ownerName)

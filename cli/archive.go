@@ -297,6 +297,15 @@ func (app *App) withArchive(ctx context.Context, do func(*archive.Archive) error
 	return do(archive.New(bucket, ""))
 }
 
+// tryTemporary fails if the folder for temporary files cannot be used: nothing could be archived.
+func tryTemporary() error {
+	file, err := os.CreateTemp("", "tusk-")
+	if err != nil {
+		return usage("TMPDIR names another folder", "--archive: the folder for temporary files cannot be used: %v", err)
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
+
 // archiver returns the runner with which a server archives, or nil if the server does not archive.
 func (app *App) archiver(
 	ctx context.Context, s store.Store, leader *tusk.Leader,
@@ -307,6 +316,9 @@ func (app *App) archiver(
 	bucket, err := place.Open(ctx, app.flags.archive)
 	if err != nil {
 		return nil, nil, usage("", "--archive: %v", err)
+	}
+	if err := tryTemporary(); err != nil {
+		return nil, nil, errors.Join(err, bucket.Close())
 	}
 	r, err = archive.NewRunner(archive.Options{Store: s, Bucket: bucket, ID: tusk.NewID(), NewID: tusk.NewID,
 		Keep: leader.Archivable, Log: app.Log, Patience: app.patience})

@@ -94,6 +94,14 @@ func TestAnArchiveThatCannotBeIsSaid(t *testing.T) {
 }
 
 // Commands search the archive, run its tasks again, and hold, prune and erase them.
+func TestAServerThatCannotWriteTemporaryFilesDoesNotArchive(t *testing.T) {
+	sh := filledShell(t)
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", filepath.Join(dir, "nowhere"))
+	sh.fails(exitUsage, "usage", []string{"temporary files", "TMPDIR"}, "serve", "--addr", "127.0.0.1:0", "--archive",
+		"file://"+filepath.ToSlash(dir))
+}
+
 func TestCommandsReadAndKeepTheArchive(t *testing.T) {
 	sh := newShell(t)
 	place := "file://" + filepath.ToSlash(t.TempDir())

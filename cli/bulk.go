@@ -52,10 +52,8 @@ func (app *App) enqueueFile(ctx context.Context, name string, dryRun bool) error
 	err = b.read(ctx, file)
 	b.progress.end()
 	b.tellBad()
-	if printErr := printOne(app, b.total); printErr != nil {
-		return printErr
-	}
-	return b.conclude(err)
+	printErr := printOne(app, b.total)
+	return errors.Join(b.conclude(err), printErr)
 }
 
 // flagsBeside returns a flag of the command line that is not among the given ones.

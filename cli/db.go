@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -60,16 +61,24 @@ type rebaseReport struct {
 }
 
 func newDBRebaseCommand(app *App) *cobra.Command {
-	var agreed consent
+	var (
+		agreed      consent
+		keepArchive bool
+	)
 	c := &cobra.Command{
 		Use:   "rebase",
 		Short: "Make a database usable that was restored from another server",
 		Long: `Make a PostgreSQL database usable after a restore from a dump or a logical copy. Its
 tables name transactions of the server that they come from. Until the database is
 rebased, nothing is enqueued and nothing is claimed. Tasks that were running at the time
-of the copy become available again. Stop all servers and workers first.`,
+of the copy become available again. Stop all servers and workers first.
+
+A rebased database no longer owns the archive of the original. Pass --keep-archive if it
+replaces the original. Never run two databases that own one archive: each deletes args
+and outputs that only the other one refers to.`,
 		Example: `  tusk db rebase --dry-run
-  tusk db rebase --yes`,
+  tusk db rebase --yes
+  tusk db rebase --yes --keep-archive`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, closeStore, err := app.Store(cmd.Context(), existing)
@@ -77,14 +86,15 @@ of the copy become available again. Stop all servers and workers first.`,
 				return err
 			}
 			defer closeStore()
-			return app.rebase(cmd.Context(), s, &agreed)
+			return app.rebase(cmd.Context(), s, &agreed, keepArchive)
 		},
 	}
 	agreed.addTo(c)
+	c.Flags().BoolVar(&keepArchive, "keep-archive", false, "go on with the archive: this database replaces the original")
 	return c
 }
 
-func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent) error {
+func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent, keepArchive bool) error {
 	r, ok := store.As[store.Rebaser](s)
 	if !ok {
 		return fmt.Errorf("db rebase: %w: its databases can be restored anywhere as they are", store.ErrUnsupported)
@@ -109,6 +119,12 @@ func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent) erro
 		}
 		if tasks, err = r.Rebase(ctx, false); err != nil {
 			return err
+		}
+		if !keepArchive { // before the rebase, no record can be changed
+			if err := archive.Disown(ctx, s); err != nil {
+				return fmt.Errorf("the database is rebased, but it still owns the archive of the original: "+
+					"never start it with that archive: %w", err)
+			}
 		}
 	}
 	return printOne(app, rebaseReport{Tasks: tasks, DryRun: agreed.dryRun})

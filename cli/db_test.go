@@ -22,9 +22,28 @@ func TestARestoredDatabaseIsRefusedUntilItIsRebased(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close(context.Background())
-	if _, err := c.Exec(context.Background(), "update tusk.server set system_identifier = 1"); err != nil {
+	restore := func() {
+		t.Helper()
+		if _, err := c.Exec(context.Background(), "update tusk.server set system_identifier = 1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	owns := func() (owns bool) {
+		t.Helper()
+		err := c.QueryRow(context.Background(),
+			"select exists (select from tusk.record where kind = 'archive' and name = 'owner')").Scan(&owns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return owns
+	}
+	_, err = c.Exec(context.Background(), `insert into tusk.record (kind, name, body) values ('archive', 'owner', '"x"')`)
+	if err != nil {
 		t.Fatal(err)
 	}
+	restore()
+	sh.must("db", "rebase", "--yes", "--keep-archive")
+	restore()
 	for _, command := range [][]string{{"serve", "--addr", "127.0.0.1:0"}, {"work"},
 		{"dev", "--addr", "127.0.0.1:0", "--db", dsn}, {"db", "check"}, {"enqueue", "echo", "{}"}} {
 		sh.fails(exitUsage, "database_moved", []string{"tusk db rebase", "--dry-run"}, command...)
@@ -34,8 +53,14 @@ func TestARestoredDatabaseIsRefusedUntilItIsRebased(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	sh.fails(exitUsage, "database_moved", nil, "db", "check")
+	if !owns() {
+		t.Error("a rebase with --keep-archive, or a dry run, takes the archive from the database")
+	}
 	if got := sh.json("db", "rebase", "--yes")[0]; got["tasks"] != 1.0 || got["dry_run"] != false {
 		t.Errorf("%v", got)
+	}
+	if owns() {
+		t.Error("a copy owns the archive of the original")
 	}
 	sh.must("db", "check")
 	sh.must("work", "--until-empty")

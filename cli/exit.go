@@ -121,7 +121,7 @@ var said = []struct {
 
 // exit prints the error on stderr and returns the exit status.
 func (app *App) exit(err error) int {
-	if err == nil || errors.Is(err, errOutputClosed) {
+	if err = besidesOutput(err); err == nil {
 		return exitOK
 	}
 	if app.interrupts.Load() && errors.Is(err, context.Canceled) {
@@ -135,6 +135,25 @@ func (app *App) exit(err error) int {
 	p := app.problem(err)
 	app.say(p)
 	return p.Exit
+}
+
+// besidesOutput returns what else went wrong if stdout was closed. A reader that has read enough, such as head, is not
+// an error.
+func besidesOutput(err error) error {
+	if !errors.Is(err, errOutputClosed) {
+		return err
+	}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		var rest []error
+		for _, one := range many.Unwrap() {
+			rest = append(rest, besidesOutput(one))
+		}
+		return errors.Join(rest...)
+	}
+	if besidesOutput(errors.Unwrap(err)) == nil {
+		return nil
+	}
+	return err
 }
 
 // problem turns an error into a problem.

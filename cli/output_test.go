@@ -136,7 +136,8 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 		{errors.New(`ERROR: prepared statement "s" already exists (SQLSTATE 42P05)`), 2, "invalid_dsn"},
 		{errors.New("Error 1193 (HY000): Unknown system variable 'x'"), 2, "invalid_dsn"},
 		{errors.Join(store.ErrNotCommitted, store.ErrUnavailable), 5, "unavailable"},
-		{errOutputClosed, 0, ""}, {syscall.EPIPE, 1, "error"},
+		{errOutputClosed, 0, ""}, {errors.Join(errOutputClosed, store.ErrFull), 5, "storage_full"},
+		{errors.Join(nil, errOutputClosed), 0, ""}, {syscall.EPIPE, 1, "error"},
 		{fmt.Errorf("%w: write tcp: %w", store.ErrUnavailable, syscall.EPIPE), 5, "unavailable"},
 	} {
 		var out bytes.Buffer
@@ -145,6 +146,32 @@ func TestKnownErrorsHaveAStatusACodeAndAHint(t *testing.T) {
 		if status := app.exit(fmt.Errorf("enqueue: %w", c.err)); status != c.status || c.code != "" &&
 			!strings.HasPrefix(out.String(), "error["+c.code+"]: enqueue: ") {
 			t.Errorf("%v: status %d, %s", c.err, status, out.String())
+		}
+	}
+}
+
+// unreadPipe is a stdout that nobody reads.
+type unreadPipe struct{}
+
+func (unreadPipe) Write([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestAClosedStdoutHidesNoError(t *testing.T) {
+	sh := filledShell(t)
+	missing := tusk.NewID().String()
+	sh.setup = func(app *App) { app.Out = output{unreadPipe{}} }
+	sh.stdin = "not JSON\n"
+	for _, c := range []struct {
+		status int
+		code   string
+		args   []string
+	}{
+		{exitUsage, "invalid_lines", []string{"enqueue", "--from", "-"}},
+		{exitNotFound, "not_found", []string{"tasks", "cancel", missing}},
+		{exitOK, "", []string{"tasks", "list"}},
+	} {
+		r := sh.run(c.args...)
+		if r.status != c.status || c.code != "" && !strings.Contains(r.err, "error["+c.code+"]") {
+			t.Errorf("%q: status %d, %s", c.args, r.status, r.err)
 		}
 	}
 }

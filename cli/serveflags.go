@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -25,6 +26,7 @@ type serveFlags struct {
 	issuer, clientID, redirect string
 	clientSecret, claim        string
 	smtp                       string
+	drain                      time.Duration
 	chores                     tusk.WorkerConfig
 }
 
@@ -49,6 +51,8 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	markSecret(f, "smtp")
 	f.StringSliceVar(&s.trustProxy, "trust-proxy", nil,
 		"`address` or network of a proxy in front, whose X-Forwarded-For counts; repeatable")
+	f.Var(durationFlag(&s.drain), "drain",
+		"how long to go on answering requests after a signal, while /readyz fails, so that load balancers turn away first")
 	f.StringVar(&s.environment, "environment", "", "`name` shown on every page, such as production")
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
 	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")
@@ -78,7 +82,8 @@ func (s *serveFlags) config(app *App) (server.Config, error) {
 	}
 	c := server.Config{Hosts: s.hosts, Prefix: s.prefix, HTTPS: s.https || s.certFile != "", ReadOnly: s.readOnly,
 		Environment: s.environment,
-		Mask:        &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, SMTP: s.smtp, Logger: app.Log}
+		Mask:        &hide.Mask{All: s.hideAll}, PushAllow: s.pushAllow, SMTP: s.smtp, Drain: s.drain,
+		Logger: app.Log}
 	if s.smtp != "" {
 		app.secrets = append(app.secrets, s.smtp)
 	}

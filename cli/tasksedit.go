@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -184,13 +185,11 @@ func (e *edit) named(ctx context.Context, args []string) error {
 			rows = append(rows, row)
 		}
 	})
-	if printErr := printList(e.app, rows); err == nil {
-		err = printErr
+	printErr := printList(e.app, rows)
+	if err == nil {
+		err = e.verdict(len(ids), results)
 	}
-	if err != nil {
-		return err
-	}
-	return e.verdict(len(ids), results)
+	return errors.Join(err, printErr)
 }
 
 // tryNamed is a dry run: it checks whether the tasks exist.

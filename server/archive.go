@@ -149,12 +149,14 @@ func archiveProblem(err error) error {
 	return err
 }
 
-// archivedTask returns a task of the archive that the caller may see.
+// archivedTask returns a task of the archive that the caller may see. An object store may be slow, so the call gives
+// back its place to work: others need it for the database.
 func (c *call) archivedTask(id tusk.ID) (*tusk.TaskInfo, error) {
 	shelf, err := c.shelf()
 	if err != nil {
 		return nil, err
 	}
+	c.rest()
 	t, err := shelf.Find(c.r.Context(), id)
 	if err == nil && !c.who.Sees(t.Queue, t.Tenant) {
 		err = archive.ErrNotFound

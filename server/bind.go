@@ -67,10 +67,16 @@ func (c *call) bind(in any) error {
 	v := reflect.ValueOf(in).Elem()
 	values := c.r.URL.Query()
 	var known []string
+	once := c.r.Method != http.MethodPost || len(c.r.Header.Values(onceHeader)) == 0
 	for _, p := range c.route.params {
 		if p.In == "query" {
 			known = append(known, p.Name)
 		}
+		once = once || p.Name == onceHeader
+	}
+	if !once { // the client would repeat the request, and rely on the key
+		return fieldProblem(http.StatusBadRequest, "invalid_header", onceHeader,
+			"is only for POST /api/v1/tasks and /api/v1/tasks/batch: here, a repeated request is carried out again")
 	}
 	for name := range values {
 		if !slices.Contains(known, name) {

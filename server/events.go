@@ -35,6 +35,9 @@ func (c *call) viewSnapshot(s *feed.Snapshot) Snapshot {
 // a revocation ends the stream.
 func streamEvents(c *call, _ struct{}) (nothing, error) {
 	snapshots, leave := c.feed.Watch(c.who.ID)
+	if snapshots == nil && c.closing.Load() {
+		return nothing{}, shuttingDown()
+	}
 	if snapshots == nil {
 		feed.Refused(c.r.Context())
 		return nothing{}, busy("you may have at most %d event streams, and the server %d: close some", feed.OwnWatchers,

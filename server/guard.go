@@ -35,6 +35,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		rec.refused = func() { s.tell(r.Context(), rec.who.ID) }
 		ui.SecurityHeaders(w.Header(), s.config.HTTPS)
 		w.Header().Set("X-Request-Id", id)
+		if s.closing.Load() {
+			w.Header().Set("Connection", "close") // the next request may find another server
+		}
 		begun := time.Now()
 		defer s.logAccess(r, rec, id, begun)
 		defer s.recovered(rec, id)
@@ -136,9 +139,6 @@ type methods map[string]http.Handler
 
 func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := m[r.Method]
-	if h == nil && r.Method == http.MethodHead {
-		h = m[http.MethodGet]
-	}
 	if h == nil {
 		w.Header().Set("Allow", strings.Join(slices.Sorted(maps.Keys(m)), ", "))
 		problem(http.StatusMethodNotAllowed, "method_not_allowed", "this path knows other methods: see Allow").write(w,

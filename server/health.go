@@ -42,7 +42,7 @@ type readiness struct {
 
 func (s *Server) ready() error {
 	if s.closing.Load() {
-		return problem(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down")
+		return shuttingDown()
 	}
 	r := &s.readiness
 	r.looking.Lock()
@@ -54,6 +54,10 @@ func (s *Server) ready() error {
 		r.at = time.Now()
 	}
 	return r.err
+}
+
+func shuttingDown() *Problem {
+	return problem(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down")
 }
 
 // look checks the database.

@@ -41,12 +41,15 @@ func (o *once) made() time.Time {
 	return o.Made
 }
 
+// onceHeader is the header that makes a request safe to repeat.
+const onceHeader = "Idempotency-Key"
+
 // Records of requests are found by their names alone, which are hashes.
 const (
 	onceKind  = store.ManyRecords + "idempotency"
 	onceKept  = 24 * time.Hour
 	onceTries = 3             // to write a record that others write or delete
-	onceTidy  = 4 * time.Hour // between searches for records that are too old
+	onceTidy  = 4 * time.Hour // between searches for what is too old
 	oncePage  = 100           // records read at a time: their bodies may be large
 	oncePause = time.Second / 10
 )
@@ -215,11 +218,14 @@ func (s *Server) forgetOnce(ctx context.Context) error {
 	}
 }
 
-// tidy calls forgetOnce regularly.
+// tidy regularly deletes what is no longer needed: records of requests, and old entries of the audit log.
 func (s *Server) tidy(ctx context.Context) {
 	for {
 		if err := s.forgetOnce(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("idempotency keys", "error", err)
+		}
+		if err := s.book.PruneAudit(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the audit log is not pruned", "error", err)
 		}
 		if rest(ctx, onceTidy); ctx.Err() != nil {
 			return

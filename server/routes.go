@@ -231,7 +231,7 @@ func Routes() []Route {
 			with(
 				whole("/doctor", "Report what is wrong with the database, leader, workers and queues, and how to fix it"),
 				operate), diagnose),
-		does(sums("/stats", "Get statistics of attempts by queue, kind and time slice"), listStats),
+		does(with(sums("/stats", "Get statistics of attempts by queue, kind and time slice"), large), listStats),
 		does(with(sums("/errors", "List groups of similar errors, latest first"), large), listErrors),
 		does(with(post("/errors/{fingerprint}/retry", access.Operate, "errors.retry",
 			"Retry all tasks of an error group, in the background"), accepted), retryErrors),
@@ -332,7 +332,7 @@ func Routes() []Route {
 			method("DELETE")), removeUser),
 		does(get("/sessions", access.Admin, "List the people who are logged in"), listPeople),
 		does(post("/sessions/end", access.Admin, "sessions.end", "Log a person out everywhere, by identity"), endSessions),
-		does(get("/audit", access.Admin, "List what operators did, newest first"), listAudit),
+		does(with(get("/audit", access.Admin, "List what operators did, newest first"), large), listAudit),
 
 		does(Route{Method: "GET", Path: "/healthz", Need: access.Open, Summary: "Check whether the process is up"}, healthz),
 		does(Route{Method: "GET", Path: "/readyz", Need: access.Open, Summary: "Check whether the database can be reached"},

@@ -31,8 +31,9 @@ func (c Config) CheckAddress(ip net.IP, tls, insecure bool) error {
 	return nil
 }
 
-// Serve answers requests from a listener and runs the background work until ctx ends; then it stops gracefully. It
-// refuses a listener that CheckAddress rejects. Cert may be nil; insecure allows plain HTTP beyond loopback.
+// Serve answers requests from a listener and runs the background work until ctx ends; then it drains (see Config) and
+// stops gracefully. It refuses a listener that CheckAddress rejects. Cert may be nil; insecure allows plain HTTP beyond
+// loopback. The files of a certificate are read again when they change.
 func (s *Server) Serve(ctx context.Context, l net.Listener, cert *TLS, insecure bool) error {
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		if err := s.config.CheckAddress(a.IP, cert != nil, insecure); err != nil {
@@ -41,24 +42,37 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, cert *TLS, insecure 
 		}
 	}
 	server := s.HTTP()
+	if cert != nil {
+		current, err := s.certificate(*cert)
+		if err != nil {
+			l.Close()
+			return fmt.Errorf("serve: %w", err)
+		}
+		server.TLSConfig.GetCertificate = current.get
+	}
 	failed := make(chan error, 1)
 	go func() {
 		if cert != nil {
-			failed <- server.ServeTLS(l, cert.CertFile, cert.KeyFile)
+			failed <- server.ServeTLS(l, "", "")
 		} else {
 			failed <- server.Serve(l)
 		}
 	}()
-	inner, cancel := context.WithCancel(ctx)
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	behind := make(chan error, 1)
 	go func() { behind <- s.Run(inner) }()
 	var err error
 	select {
 	case err = <-failed:
-		cancel()
 	case <-ctx.Done():
+		s.closing.Store(true)
+		select {
+		case err = <-failed:
+		case <-time.After(s.config.Drain):
+		}
 	}
+	cancel()
 	parting, done := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer done()
 	if server.Shutdown(parting) != nil {

@@ -74,6 +74,9 @@ type Config struct {
 	Archive *archive.Archive
 	// Ready reports whether the database can be read, for /readyz. Default: whether its workers can be listed.
 	Ready func(ctx context.Context) error
+	// Drain is how long Serve still answers requests after its context has ended, while /readyz says that the server is
+	// shutting down. Meanwhile, load balancers can turn to other servers. Default: 0.
+	Drain time.Duration
 	// Metrics answers /metrics for callers who may read everything. Nil means no metrics.
 	Metrics http.Handler
 	// Around wraps the handler of all requests, if it is not nil.
@@ -243,6 +246,9 @@ func (s *Server) assemble() (http.Handler, error) {
 			return nil, fmt.Errorf("route %s %s comes twice", r.Method, r.Path)
 		}
 		byPath[r.Path][r.Method] = s.serve(r)
+		if r.Method == http.MethodGet && (!r.Stream || r.Gives) { // a stream would be read for its headers alone
+			byPath[r.Path][http.MethodHead] = byPath[r.Path][r.Method]
+		}
 	}
 	for path, m := range byPath {
 		mux.Handle(path, m)

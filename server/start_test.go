@@ -38,6 +38,12 @@ func start(t *testing.T, change ...func(*server.Config)) *site {
 
 func startOn(t *testing.T, client *tusk.Client, change ...func(*server.Config)) *site {
 	t.Helper()
+	return startUntil(context.Background(), t, client, change...)
+}
+
+// startUntil serves until the context or the test ends.
+func startUntil(ctx context.Context, t *testing.T, client *tusk.Client, change ...func(*server.Config)) *site {
+	t.Helper()
 	config := server.Config{Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range change {
 		c(&config)
@@ -46,7 +52,7 @@ func startOn(t *testing.T, client *tusk.Client, change ...func(*server.Config)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	h := httptest.NewUnstartedServer(s.Handler())

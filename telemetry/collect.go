@@ -109,7 +109,8 @@ func (c *counts) tell(e *emitter) {
 	}
 	for of, n := range c.finished.rows {
 		for state, count := range n.states {
-			if count > 0 {
+			// A rate needs two values, so discarded tasks are counted from zero, as soon as the kind is known.
+			if count > 0 || store.State(state) == store.Discarded {
 				e.counter("tusk_finished_total", "Attempts ended by this process, by where their task went.",
 					[]string{"queue", "kind", "state"}, count, of.queue, of.kind, store.State(state).String())
 			}

@@ -67,6 +67,7 @@ func target(t *testing.T, s database) (*tusk.Client, *telemetry.Telemetry, strin
 // elsewhere are the alerts whose faults this test does not cause.
 var elsewhere = map[string]string{
 	"TuskDiskFull": "made where a small disk may be mounted",
+	"TuskGone":     "in deploy/prometheus/alerts_test.yml",
 }
 
 func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
@@ -118,6 +119,17 @@ func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
 		}
 	}
 	t.Errorf("metrics that do not exist: %v\nalerts that do not fire: %v", missing, silent)
+}
+
+func TestTheAlertRulesFollowAHistory(t *testing.T) {
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip(err)
+	}
+	check := exec.Command("promtool", "test", "rules", "alerts_test.yml")
+	check.Dir = "../deploy/prometheus"
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 func without(all, some []string) []string {

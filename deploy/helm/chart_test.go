@@ -144,6 +144,11 @@ nodeSelector: {disk: ssd}
 			t.Errorf("serve is called with %s, want %s", args, want)
 		}
 	}
+	env := serve.Containers[0].Env
+	if !strings.Contains(args, "--host=$(POD_IP)") || env[len(env)-1].Name != "POD_IP" ||
+		env[len(env)-1].ValueFrom.FieldRef.FieldPath != "status.podIP" {
+		t.Errorf("Prometheus cannot scrape a pod by its address: %s, %v", args, env)
+	}
 	secret := serve.Containers[0].Env[0].ValueFrom.SecretKeyRef
 	if secret.Name != "tusk-database" || secret.Key != "url" {
 		t.Errorf("the database's URL comes from %+v", secret)
@@ -177,6 +182,46 @@ func TestPodsHaveNoRightsThatTheyDoNotNeed(t *testing.T) {
 		if *spec.AutomountServiceAccountToken || !*spec.SecurityContext.RunAsNonRoot || *own.AllowPrivilegeEscalation ||
 			!*own.ReadOnlyRootFilesystem || own.Capabilities.Drop[0] != "ALL" {
 			t.Errorf("%s: %+v, %+v", c.Name, spec.SecurityContext, own)
+		}
+	}
+}
+
+func TestPodsHaveTheEnvironmentAndTheFolderThatAnArchiveNeeds(t *testing.T) {
+	objects := render(t, `
+extraEnv: [{name: TUSK_ARCHIVE, value: "s3://tasks"}]
+envFrom: [{secretRef: {name: tusk-archive}}]
+work: {enabled: true}
+`)
+	for name, spec := range map[string]corev1.PodSpec{
+		"serve":   find[appsv1.Deployment](t, objects, "shop-tusk").Spec.Template.Spec,
+		"work":    find[appsv1.Deployment](t, objects, "shop-tusk-work").Spec.Template.Spec,
+		"migrate": find[batchv1.Job](t, objects, "shop-tusk-migrate").Spec.Template.Spec,
+	} {
+		c := spec.Containers[0]
+		if len(c.Env) != 2 || c.Env[1].Name != "TUSK_ARCHIVE" || c.EnvFrom[0].SecretRef.Name != "tusk-archive" {
+			t.Errorf("%s: %+v, %+v", name, c.Env, c.EnvFrom)
+		}
+		if len(spec.Volumes) != 1 || spec.Volumes[0].EmptyDir == nil || c.VolumeMounts[0].Name != spec.Volumes[0].Name ||
+			c.VolumeMounts[0].MountPath != "/tmp" {
+			t.Errorf("%s: %+v, %+v", name, spec.Volumes, c.VolumeMounts)
+		}
+	}
+}
+
+func TestTheProbesAskWhereTheServerListens(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}": "http://127.0.0.1:8787",
+		`serve: {args: [--prefix=/tusk], healthURL: "http://127.0.0.1:8787/tusk"}`: "http://127.0.0.1:8787/tusk",
+	} {
+		spec := find[appsv1.Deployment](t, render(t, values), "shop-tusk").Spec.Template.Spec
+		c := spec.Containers[0]
+		for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			if command := strings.Join(probe.Exec.Command, " "); !strings.HasSuffix(command, " --url="+want) {
+				t.Errorf("%s: %s", values, command)
+			}
+		}
+		if !strings.Contains(strings.Join(c.Args, " "), " --drain=5s") || *spec.TerminationGracePeriodSeconds < 45 {
+			t.Errorf("%s: a pod is called with %v, and has %d s to stop", values, c.Args, *spec.TerminationGracePeriodSeconds)
 		}
 	}
 }

@@ -141,7 +141,8 @@ func buildContext(t *testing.T) string {
 	if err != nil {
 		certificates = nil // this machine has none
 	}
-	err = errors.Join(os.MkdirAll(filepath.Join(dir, "stage/out"), 0o755),
+	err = errors.Join(os.MkdirAll(filepath.Join(dir, "stage/out/root/tmp"), 0o755),
+		os.Chmod(filepath.Join(dir, "stage/out/root/tmp"), 0o777|os.ModeSticky),
 		os.MkdirAll(filepath.Join(dir, "stage/etc/ssl/certs"), 0o755),
 		os.Rename(filepath.Join(dir, "tusk"), filepath.Join(dir, "stage/out/tusk")),
 		os.WriteFile(filepath.Join(dir, "stage/etc/ssl/certs/ca-certificates.crt"), certificates, 0o644),

@@ -267,6 +267,13 @@ func TestTheImageRunsWithoutAShellOrRoot(t *testing.T) {
 	run(t, "tar", "-xzf", filepath.Join(releaseOf(t), "tusk_0.1.0_linux_"+runtime.GOARCH+".tar.gz"), "-C", unpacked,
 		"--strip-components=1")
 	for from, to := range image.copies {
+		if from == "/out/root" { // it has only the folder for temporary files
+			tmp := filepath.Join(root, to, "tmp")
+			if err := errors.Join(os.Mkdir(tmp, 0o755), os.Chmod(tmp, 0o777|os.ModeSticky)); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		source := from
 		if strings.HasPrefix(from, "/out/") {
 			source = filepath.Join(unpacked, strings.TrimPrefix(from, "/out/"))
@@ -299,7 +306,7 @@ func TestTheImageRunsWithoutAShellOrRoot(t *testing.T) {
 		t.Fatalf("migrate up: %v\n%s", err, out)
 	}
 	address := freeAddress(t)
-	serve := inside("serve", "--addr", address)
+	serve := inside("serve", "--addr", address, "--archive", "file:///data/archive")
 	var said strings.Builder
 	serve.Stderr = &said
 	if err := serve.Start(); err != nil {

@@ -21,7 +21,6 @@ const (
 )
 
 const (
-	pruneEvery   = 250         // entries by one process
 	collapseFor  = time.Minute // a refusal that is repeated within this time is counted
 	maxCollapsed = 1000        // refusals that are counted at the same time
 )
@@ -51,7 +50,6 @@ func (e Entry) refused() bool { return e.Result != "ok" && e.Result != "" }
 
 type auditor struct {
 	mu       sync.Mutex
-	writes   int
 	repeated map[refusal]*repeats
 }
 
@@ -122,13 +120,6 @@ func (b *Book) append(ctx context.Context, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	b.audit.mu.Lock()
-	b.audit.writes++
-	prune := b.audit.writes%pruneEvery == 0
-	b.audit.mu.Unlock()
-	if prune {
-		return b.pruneAudit(ctx)
-	}
 	return nil
 }
 
@@ -150,10 +141,11 @@ func (b *Book) Entries(ctx context.Context) ([]Entry, error) {
 	return entries, nil
 }
 
-func (b *Book) pruneAudit(ctx context.Context) error {
+// PruneAudit deletes entries beyond the limits of the log. It reads the whole log.
+func (b *Book) PruneAudit(ctx context.Context) error {
 	records, err := b.store.Records(ctx, store.RecordFilter{Kind: auditRecord})
 	if err != nil {
-		return err
+		return fmt.Errorf("audit: %w", err)
 	}
 	slices.SortFunc(records, func(x, y store.Record) int { return strings.Compare(x.Name, y.Name) })
 	entries := make([]Entry, len(records))

@@ -35,7 +35,7 @@ func (g *Gate) Identify(r *http.Request) (Identity, error) {
 	if g.Dev {
 		return Identity{ID: "dev", Name: "dev", Via: "dev", Role: Admins}, nil
 	}
-	if secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+	if scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") {
 		who, err := g.Book.byToken(r.Context(), strings.TrimSpace(secret))
 		if !errors.Is(err, ErrNotFound) {
 			return who, err // a valid token is accepted, whatever others at its address send

@@ -17,8 +17,11 @@ type Facts struct {
 	Queues    []tusk.Queue
 	Served    map[string]bool // queues that have a worker or an endpoint
 	Schedules []tusk.ScheduleInfo
-	Stats     []store.Stat // by the minute, as far back as the rules look
+	Stats     []store.Stat // of this minute and the one before
 	Led       bool         // a process leads
+
+	// Ended has, for the Over of each Stalled rule, the queues in which an attempt has ended since.
+	Ended map[time.Duration]map[string]bool
 }
 
 // Reading is the result of judging a rule.
@@ -64,7 +67,7 @@ func (f *Facts) queue(r *Rule, q *tusk.Queue) string {
 	case r.Kind == Oldest && available > 0 && q.Oldest > r.Over:
 		return fmt.Sprintf("the oldest of %s in queue %s has waited for %v", words.Count(available, "available task"),
 			q.Name, q.Oldest.Round(time.Second))
-	case r.Kind == Stalled && available+running > 0 && f.ended(q.Name, r.Over) == 0 && (running > 0 || q.Oldest > r.Over):
+	case r.Kind == Stalled && stands(q, r.Over) && !f.Ended[r.Over][q.Name]:
 		return fmt.Sprintf("no attempt has ended in queue %s for %v: %d running, %d waiting", q.Name, r.Over,
 			running, available)
 	case r.Kind == NoWorker && available > 0 && !f.Served[q.Name]:
@@ -73,15 +76,10 @@ func (f *Facts) queue(r *Rule, q *tusk.Queue) string {
 	return ""
 }
 
-// ended counts the attempts of a queue that ended within the last since, rounded to full minutes.
-func (f *Facts) ended(queue string, since time.Duration) (n int64) {
-	from := f.Now.Add(-since).Truncate(time.Minute)
-	for _, s := range f.Stats {
-		if s.Queue == queue && !s.At.Before(from) {
-			n += s.Completed + s.Failed + s.Discarded + s.Cancelled
-		}
-	}
-	return n
+// stands reports whether a queue is stalled if no attempt has ended in it.
+func stands(q *tusk.Queue, over time.Duration) bool {
+	available, running := q.Tasks[store.Available], q.Tasks[store.Running]
+	return !q.Paused && (running > 0 || available > 0 && q.Oldest > over)
 }
 
 // discarded looks at the current and the previous minute of each queue.

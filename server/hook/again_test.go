@@ -103,3 +103,37 @@ func TestWhatHasArrivedIsNotSentAgainWhenTheRestIs(t *testing.T) {
 		}
 	}
 }
+
+// All hooks wait for a round to end, so a slow receiver gets what is left of a page in later rounds.
+func TestAPageOfASlowReceiverDoesNotHoldUpARound(t *testing.T) {
+	calls, arrived := 0, map[string]int{}
+	r, d := teller(t, func(m Message) int {
+		calls++
+		for _, e := range m.Events {
+			arrived[e.Task]++
+		}
+		return http.StatusOK
+	})
+	now := time.Now()
+	var ends []store.End
+	for range 2*most + 7 {
+		ends = append(ends, store.End{Task: tusk.NewID(), State: store.Completed, At: now})
+	}
+	h, s := samePage{store.Ends{Cursor: "2", Ends: ends}}, State{Cursor: "1"}
+	for round := 1; round <= 3; round++ {
+		if err := r.tell(t.Context(), h, d, &s, now, func() bool { return calls < round }); err != nil {
+			t.Fatal(err)
+		}
+		if calls != round || len(arrived) != min(round*most, len(ends)) || s.Count != int64(len(arrived)) {
+			t.Errorf("round %d: %d events arrived in %d calls: %+v", round, len(arrived), calls, s)
+		}
+	}
+	if s.Cursor != "2" || s.Done != 0 {
+		t.Errorf("at the end: %+v", s)
+	}
+	for id, n := range arrived {
+		if n != 1 {
+			t.Fatalf("%s arrived %d times", id, n)
+		}
+	}
+}

@@ -36,12 +36,14 @@ func TestWhatCouldNotBeToldForTooLongIsDroppedAndCounted(t *testing.T) {
 		{Task: tusk.NewID(), State: store.Completed, At: now},
 		{Task: tusk.NewID(), State: store.Discarded, At: now}}
 	state := State{}
-	if err := r.deliver(t.Context(), d, &state, ends, now); err == nil || state.Count != 0 {
+	always := func() bool { return true }
+	if _, err := r.deliver(t.Context(), d, &state, ends, now, always); err == nil || state.Count != 0 {
 		t.Error(state, err)
 	}
 	answers = http.StatusOK
 	state = State{}
-	if err := r.deliver(t.Context(), d, &state, ends, now); err != nil || state.Count != 1 || state.Dropped != 1 {
+	all, err := r.deliver(t.Context(), d, &state, ends, now, always)
+	if err != nil || !all || state.Count != 1 || state.Dropped != 1 {
 		t.Error(state, err)
 	}
 }

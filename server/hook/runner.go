@@ -128,7 +128,8 @@ func (s *State) pass(told store.Ends) {
 	s.Cursor, s.Done, s.Dropped = told.Cursor, 0, s.Dropped+max(told.Missed, 0)
 }
 
-// tell reports to a hook what has ended, page by page. It stores the cursor after a page has arrived.
+// tell reports to a hook what has ended, page by page, until goOn says no. It stores the cursor after a page has
+// arrived.
 func (r *Runner) tell(
 	ctx context.Context, historian store.Historian, d *document, s *State, now time.Time, goOn func() bool,
 ) (err error) {
@@ -149,7 +150,8 @@ func (r *Runner) tell(
 			s.Waits, s.Through = time.Time{}, now
 			break
 		}
-		if err = r.deliver(ctx, d, s, told.Ends, now); err != nil {
+		arrived := false
+		if arrived, err = r.deliver(ctx, d, s, told.Ends, now, goOn); err != nil {
 			if ctx.Err() != nil {
 				return nil // the process that has the post reports it
 			}
@@ -157,6 +159,9 @@ func (r *Runner) tell(
 			s.Error, s.Failed = err.Error(), now
 			s.Next = now.Add(min(firstPause<<min(s.Failures, 10), lastPause))
 			s.Failures++
+			break
+		}
+		if !arrived {
 			break
 		}
 		s.pass(told)
@@ -181,9 +186,12 @@ func (r *Runner) save(ctx context.Context, name string, s State) error {
 	return shelf.ChangeOf(ctx, r.book.store, hookKind, stateKind, name, func(doc *State) { *doc = s })
 }
 
-// deliver sends those ends of a page that a hook wants, in order. What has arrived is counted as done, and is not
-// sent again together with the rest.
-func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []store.End, now time.Time) error {
+// deliver sends those ends of a page that a hook wants, in order, until goOn says no: all hooks wait for a round to
+// end. What has arrived is counted as done, and is not sent again together with the rest. It reports whether all has
+// arrived.
+func (r *Runner) deliver(
+	ctx context.Context, d *document, s *State, ends []store.End, now time.Time, goOn func() bool,
+) (all bool, err error) {
 	var wanted []store.End
 	var done []int // how many ends are done after each of them
 	tooOld := func(e *store.End) bool { return wants(d, e) && now.Sub(e.At) > d.Keep }
@@ -207,20 +215,23 @@ func (r *Runner) deliver(ctx context.Context, d *document, s *State, ends []stor
 		n := min(len(wanted), most)
 		events, err := r.describe(ctx, d, wanted[:n])
 		if err != nil {
-			return err
+			return false, err
 		}
 		if len(events) > 0 {
 			if err := r.call(ctx, d, events); err != nil {
-				return err
+				return false, err
 			}
 			s.Count += int64(len(events))
 			s.Arrived, s.Error, s.Failures, s.Next = now, "", 0, time.Time{}
 		}
 		settle(done[n-1])
-		wanted, done = wanted[n:], done[n:]
+		if wanted, done = wanted[n:], done[n:]; len(wanted) > 0 && !goOn() {
+			s.Waits = wanted[0].At
+			return false, nil
+		}
 	}
 	settle(len(ends))
-	return nil
+	return true, nil
 }
 
 func wants(d *document, e *store.End) bool {

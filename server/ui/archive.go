@@ -117,6 +117,7 @@ func (v *visit) inArchive() (*tusk.TaskInfo, error) {
 		return nil, err
 	}
 	v.target = id.String()
+	v.leave() // an object store may be slow
 	t, err := v.Archive.Find(v.r.Context(), id)
 	if err == nil && !v.who.Sees(t.Queue, t.Tenant) {
 		err = archive.ErrNotFound

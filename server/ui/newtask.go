@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -231,14 +232,8 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 	if err := v.keyFree(queue, o); err != nil {
 		return e, err
 	}
-	cancel := tusk.Change{Op: tusk.OpCancel, Reason: "replaced by " + v.who.Name + " with an edited task"}
-	edited, err := v.client.Edit(v.r.Context(), []tusk.ID{of.ID}, cancel)
-	if err != nil {
+	if err := v.withdraw(of); err != nil {
 		return e, err
-	}
-	if edited[0].Result != store.Changed {
-		return e, failure(http.StatusConflict, "The task has begun meanwhile (%v). The edited one was not enqueued.",
-			edited[0].State)
 	}
 	o.ID = tusk.NewID()
 	sure, done := context.WithTimeout(context.WithoutCancel(v.r.Context()), 10*time.Second)
@@ -247,6 +242,32 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 		return e, &lostError{of.ID, o.ID, err}
 	}
 	return e, nil
+}
+
+// withdraw cancels a task that has not begun. A cancel would stop a task that has begun meanwhile, but a reschedule
+// leaves it alone: so a task that may soon run is postponed first.
+func (v *visit) withdraw(of *tusk.TaskInfo) error {
+	const ahead = time.Minute
+	changes := []tusk.Change{{Op: tusk.OpCancel, Reason: "replaced by " + v.who.Name + " with an edited task"}}
+	if time.Until(of.RunAt) < ahead {
+		changes = slices.Insert(changes, 0, tusk.Change{Op: tusk.OpReschedule, Delay: ahead})
+	}
+	for _, change := range changes {
+		edited, err := v.client.Edit(v.r.Context(), []tusk.ID{of.ID}, change)
+		switch {
+		case err != nil:
+			return err
+		case edited[0].Result == store.Missing:
+			return tusk.ErrNotFound
+		case edited[0].Result == store.Requested:
+			return failure(http.StatusConflict, "The task has begun meanwhile and was told to stop. The edited one was not "+
+				"enqueued: clone the task once it has ended.")
+		case edited[0].Result != store.Changed:
+			return failure(http.StatusConflict, "The task is %v by now and was left alone. The edited one was not enqueued.",
+				edited[0].State)
+		}
+	}
+	return nil
 }
 
 // lostError says that a task was cancelled but its edited version may not exist.

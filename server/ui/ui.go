@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tuskqueue/tusk"
@@ -182,6 +183,7 @@ type visit struct {
 	who access.Identity
 
 	target, detail string // for the audit log
+	leave          func() // gives back the turn, once
 }
 
 // answer is the result of a visit: a page, or a redirect.
@@ -264,12 +266,14 @@ var errBusy = failure(http.StatusServiceUnavailable, "You have too many requests
 
 // inTurn shows a page once the visitor has few enough running requests.
 func (v *visit) inTurn(route Route) (answer, error) {
+	v.leave = func() {}
 	if !route.Stream && route.Need != access.Open {
 		giveBack, err := v.turn(route)
 		if err != nil {
 			return answer{}, err
 		}
-		defer giveBack()
+		v.leave = sync.OnceFunc(giveBack)
+		defer v.leave()
 	}
 	return route.show(v)
 }

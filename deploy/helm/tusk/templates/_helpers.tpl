@@ -24,15 +24,24 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{- define "tusk.database" -}}
+{{- define "tusk.env" -}}
 - name: TUSK_DATABASE_URL
   valueFrom:
     secretKeyRef:
       name: {{ .Values.database.existingSecret }}
       key: {{ .Values.database.key }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "tusk.volumes" -}}
+volumes:
+  - {name: tmp, emptyDir: {}}
 {{- end }}
 
 {{- define "tusk.pod" -}}
+{{ include "tusk.volumes" . }}
 serviceAccountName: {{ include "tusk.serviceAccount" . }}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -56,6 +65,11 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 
 {{- define "tusk.container" -}}
+{{- with .Values.envFrom }}
+envFrom: {{- toYaml . | nindent 2 }}
+{{- end }}
+volumeMounts:
+  - {name: tmp, mountPath: /tmp}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true

@@ -1,0 +1,137 @@
+package alert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+const (
+	readTime = deadline / 6 // for one of the five reads of a look
+	day      = 24 * time.Hour
+)
+
+// gather reads only what the rules need. If something cannot be read, the kinds of rules that need it are unknown. The
+// others are judged all the same: a failure that prevents one read may be what they report.
+func (r *Runner) gather(
+	ctx context.Context, alerts []Alert, now time.Time,
+) (f Facts, unknown map[Kind]bool, failed error) {
+	f, unknown = Facts{Now: now, Served: map[string]bool{}, Led: true}, map[Kind]bool{}
+	var workers []store.Worker
+	for _, source := range []struct {
+		kinds []Kind
+		read  func(context.Context) error
+	}{
+		{[]Kind{NoLeader}, func(ctx context.Context) (err error) { f.Led, err = r.led(ctx); return err }},
+		{[]Kind{Oldest, Stalled, NoWorker}, func(ctx context.Context) (err error) {
+			f.Queues, workers, err = r.client.QueuesAndWorkers(ctx)
+			return err
+		}},
+		{[]Kind{NoWorker}, func(ctx context.Context) error { return r.served(ctx, workers, f.Served) }},
+		{[]Kind{Missed}, func(ctx context.Context) (err error) { f.Schedules, err = r.client.Schedules(ctx); return err }},
+		{[]Kind{Stalled, Discarded}, func(ctx context.Context) error { return r.count(ctx, alerts, &f) }},
+	} {
+		needed := func(a Alert) bool { return slices.Contains(source.kinds, a.Kind) && !unknown[a.Kind] }
+		if !slices.ContainsFunc(alerts, needed) {
+			continue
+		}
+		soon, cancel := context.WithTimeout(ctx, readTime)
+		err := source.read(soon)
+		cancel()
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("alerts: %w", err))
+			for _, kind := range source.kinds {
+				unknown[kind] = true
+			}
+		}
+	}
+	return f, unknown, failed
+}
+
+// led reports whether a process leads, as far as the engine can tell.
+func (r *Runner) led(ctx context.Context) (bool, error) {
+	examiner, ok := store.As[store.Examiner](r.client.Store())
+	if !ok {
+		return true, nil
+	}
+	health, err := examiner.Examine(ctx)
+	return health.Leader.Held, err
+}
+
+// served records the queues that have a worker or an endpoint.
+func (r *Runner) served(ctx context.Context, workers []store.Worker, served map[string]bool) error {
+	for _, w := range workers {
+		for _, q := range w.Queues {
+			served[q] = served[q] || !w.Quiet
+		}
+	}
+	endpoints, err := r.client.Store().Records(ctx, store.RecordFilter{Kind: "endpoint"})
+	for _, e := range endpoints {
+		served[e.Name] = true
+	}
+	return err
+}
+
+// count reads which attempts have ended: in the last minutes and, for queues where none has, within the whole span of
+// a rule. A span may be 30 days, and statistics are large, so these are read in buckets of a day.
+func (r *Runner) count(ctx context.Context, alerts []Alert, f *Facts) (err error) {
+	recent := f.Now.Truncate(time.Minute).Add(-time.Minute)
+	if f.Stats, err = r.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: recent}); err != nil {
+		return err
+	}
+	f.Ended = map[time.Duration]map[string]bool{}
+	for i := range alerts {
+		over := alerts[i].Over
+		if alerts[i].Kind != Stalled || f.Ended[over] != nil {
+			continue
+		}
+		from := f.Now.Add(-over).Truncate(time.Minute)
+		ended := endedIn(f.Stats, from)
+		silent := f.silent(alerts, over, ended)
+		if len(silent) > 0 && from.Before(recent) {
+			filter := store.StatsFilter{Bucket: day, From: from}
+			if len(silent) == 1 {
+				filter.Queue = silent[0]
+			}
+			stats, err := r.client.Stats(ctx, filter)
+			if err != nil {
+				return err
+			}
+			ended = endedIn(stats, time.Time{})
+			for queue := range endedIn(f.Stats, from) {
+				ended[queue] = true
+			}
+		}
+		f.Ended[over] = ended
+	}
+	return nil
+}
+
+// endedIn returns the queues in which attempts have ended since some time.
+func endedIn(stats []store.Stat, since time.Time) map[string]bool {
+	ended := map[string]bool{}
+	for i := range stats {
+		if s := &stats[i]; !s.At.Before(since) && s.Completed+s.Failed+s.Discarded+s.Cancelled > 0 {
+			ended[s.Queue] = true
+		}
+	}
+	return ended
+}
+
+// silent returns the queues that are stalled for the rules with a span, unless attempts have ended in them.
+func (f *Facts) silent(alerts []Alert, over time.Duration, ended map[string]bool) (names []string) {
+	for i := range f.Queues {
+		q := &f.Queues[i]
+		concerns := func(a Alert) bool {
+			return a.Kind == Stalled && a.Over == over && (a.Queue == "" || a.Queue == q.Name)
+		}
+		if !ended[q.Name] && stands(q, over) && slices.ContainsFunc(alerts, concerns) {
+			names = append(names, q.Name)
+		}
+	}
+	return names
+}
