@@ -97,7 +97,8 @@ func (w *Worker) dispatch(ctx context.Context, d delivery) error {
 	return h.run(ctx, d)
 }
 
-// limits returns the task's own limits, or else its handler's. A deadline before the timeout replaces it.
+// limits returns the task's own limits, or else its handler's, or else the worker's. A deadline before the timeout
+// replaces it.
 func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 	var deadline time.Time
 	if len(a.Task.Settings) > 0 {
@@ -109,6 +110,8 @@ func (w *Worker) limits(a *run.Attempt) (l run.Limits) {
 		setDefault(&l.Time, h.timeout)
 		setDefault(&l.Stall, h.stall)
 	}
+	setDefault(&l.Time, w.config.Timeout)
+	setDefault(&l.Stall, w.config.StallTimeout)
 	if !deadline.IsZero() {
 		if left := deadline.Sub(a.Task.ClaimedAt) - a.Since(); l.Time == 0 || left < l.Time {
 			l.Time, l.Cause = left, ErrDeadline

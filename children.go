@@ -2,7 +2,6 @@ package tusk
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
@@ -56,49 +55,3 @@ func (t *Task[T]) Spawn(ctx context.Context, args Args, o *Options) (ID, error) 
 // whatever their outcome, and then runs again. The attempt does not count. Inputs returns their outcomes. Without
 // children, Wait is an error like any other: the attempt fails.
 func Wait() error { return lifecycle.ErrWait }
-
-// Input is a task that another task needed: a parent in a workflow, or a child that it waited for.
-type Input struct {
-	ID     ID
-	Name   string // in a workflow
-	Kind   string
-	State  State // 0 if it was deleted
-	Output json.RawMessage
-}
-
-// Inputs returns the tasks that this task needed, with their outputs, in the order in which they were added. All
-// outputs, even large ones, are read into memory. The result is empty if the task needed nothing, for example
-// before the first Wait.
-func (t *Task[T]) Inputs(ctx context.Context) ([]Input, error) {
-	if t.attempt == nil {
-		return nil, fmt.Errorf("inputs: %w", errMadeUp)
-	}
-	self, err := t.client.Get(ctx, t.ID)
-	if err != nil {
-		return nil, fmt.Errorf("inputs: %w", err)
-	}
-	inputs := make([]Input, len(self.Detail.Needs))
-	at := map[ID]int{}
-	for i, n := range self.Detail.Needs {
-		inputs[i] = Input{ID: n.Task, State: n.State}
-		at[n.Task] = i
-	}
-	for rest := self.Detail.Needs; len(rest) > 0; rest = rest[min(len(rest), store.MaxPage):] {
-		var ids []ID
-		for _, n := range rest[:min(len(rest), store.MaxPage)] {
-			ids = append(ids, n.Task)
-		}
-		tasks, err := t.client.List(ctx, Filter{IDs: ids, Detail: true, Limit: store.MaxPage})
-		if err != nil {
-			return nil, fmt.Errorf("inputs: %w", err)
-		}
-		for _, task := range tasks {
-			input := &inputs[at[task.ID]]
-			input.Name, input.Kind, input.State = task.Node, task.Kind, task.State
-			if input.Output, err = t.client.OutputOf(&task).Bytes(ctx); err != nil {
-				return nil, fmt.Errorf("inputs: output of task %s: %w", task.ID, err)
-			}
-		}
-	}
-	return inputs, nil
-}

@@ -55,6 +55,10 @@ type WorkerConfig struct {
 	// contexts end too. Default: 25 s.
 	ShutdownTimeout time.Duration
 
+	// Timeout limits the duration of each attempt if neither its task nor its handler has a timeout, and StallTimeout
+	// its time without a sign of life if neither has a stall timeout; see Options. At most MaxTimeout. Default: no
+	// limit.
+	Timeout, StallTimeout time.Duration
 	// HungGrace is how long a handler may keep running after its context has ended because of a timeout, a stall
 	// timeout, a deadline or a cancellation. After that the handler counts as hung: the attempt ends without it, its
 	// task runs again elsewhere, and its slot is free for another handler. Default: 10 s.
@@ -275,6 +279,7 @@ func complete(c WorkerConfig, client *Client) (WorkerConfig, error) {
 			within("Beat", c.Beat, 10*time.Millisecond, c.Lease/3)),
 		cmp.Or(within("Poll", c.Poll, time.Millisecond, time.Hour), within("ClaimEvery", c.ClaimEvery, 0, c.Poll)),
 		within("ShutdownTimeout", c.ShutdownTimeout, 0, 24*time.Hour),
+		within("Timeout", c.Timeout, 0, MaxTimeout), within("StallTimeout", c.StallTimeout, 0, MaxTimeout),
 		within("HungGrace", c.HungGrace, 10*time.Millisecond, 24*time.Hour),
 		within("MaxHung", c.MaxHung, -1, 100000),
 		keeps("Retention.Stats", c.Retention.Stats))

@@ -53,8 +53,10 @@ func (ExecArgs) Kind() string { return KindExec }
 //
 // The worker's environment may hold credentials. So the command gets only PATH, HOME, SHELL, USER,
 // LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables named by env from it, and
-// TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT in addition. Its standard output becomes the
-// task's output. The lines of its standard error become lines of the task's log.
+// TUSK_TASK_ID, _KIND, _QUEUE, _ATTEMPT and _TENANT in addition. If the task needed other tasks,
+// TUSK_INPUTS names a file with a JSON array of them, each with id, name, kind, state and output.
+// The command's standard output becomes the task's output. The lines of its standard error become
+// lines of the task's log.
 //
 // Exit status 0 completes the task, even after SIGTERM. 65 discards it, since no retry would help.
 // After any other status, the task is retried by its policy until its attempts are used up. After
@@ -137,6 +139,14 @@ func goTo(next io.Reader) error {
 }
 
 func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd, env []string) error {
+	inputs, err := inputsFile(ctx, t)
+	if err != nil {
+		return fmt.Errorf("inputs: %w", err)
+	}
+	if inputs != "" {
+		defer os.Remove(inputs)
+		env = append(env, "TUSK_INPUTS="+inputs)
+	}
 	stdout := &capped{limit: tusk.MaxOutputBytes}
 	stderr := &lineLog{log: t.Logger()}
 	c.Stdout, c.Stderr, c.Env = stdout, stderr, env
@@ -144,7 +154,7 @@ func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd,
 	c.Cancel = func() error { return stopGroup(c.Process) }
 	c.WaitDelay = killGrace
 	runtime.LockOSThread() // see dieWithParent
-	err := c.Start()
+	err = c.Start()
 	if err == nil {
 		run.WaitsFor(ctx, fmt.Sprintf("the command %.200q, process %d, has not ended", c.Path, c.Process.Pid))
 		err = c.Wait()

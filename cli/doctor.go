@@ -27,7 +27,7 @@ func newDoctorCommand(app *App) *cobra.Command {
 		Short: "Report what is wrong: database, leader, workers, queues, schedules",
 		Long: `Report what is wrong and how to fix it: the connection, the schema and the server's settings,
 clocks, transactions that are held open, dead rows, pruning, the disk, the leader, workers of
-other versions, queues without workers, missed schedules.
+other versions, queues without workers, tasks that run for long, missed schedules.
 
 For monitoring systems, the exit status is 0 if all is well, 1 if something should be fixed
 (warn), and 2 if something must be fixed (critical), also if the database cannot be reached.`,
@@ -50,13 +50,14 @@ For monitoring systems, the exit status is 0 if all is well, 1 if something shou
 			if err != nil {
 				return err
 			}
-			return app.diagnose(doctor.Gather(cmd.Context(), client), o, ignore)
+			return app.diagnose(doctor.Gather(cmd.Context(), client, o), o, ignore)
 		},
 	}
 	f := c.Flags()
 	f.StringSliceVar(&ignore, "ignore", nil, "leave a `check` out; repeatable")
 	f.Var(positiveFlag(&o.Open), "max-open", "how long a transaction may be open")
 	f.Var(positiveFlag(&o.Waiting), "max-wait", "how long the oldest available task of a queue may wait")
+	f.Var(positiveFlag(&o.Running), "max-run", "how long an attempt of a task may run")
 	f.Var(positiveFlag(&o.Clock), "max-clock", "how much the clocks of this machine and the database may differ")
 	f.Var(positiveFlag(&o.Completed), "keep-completed", "how long completed tasks are kept, as set for the workers")
 	return c

@@ -123,6 +123,9 @@ split into words as by a shell, but no shell runs it.`,
 		"the shortest time between two claims: tasks that arrive within it share one (default: claim at once)")
 	f.Var(positiveFlag(&c.ShutdownTimeout), "shutdown-timeout",
 		"how long running tasks may go on after a signal")
+	f.Var(positiveFlag(&c.Timeout), "timeout", "limit for each attempt of a task without its own (default: no limit)")
+	f.Var(positiveFlag(&c.StallTimeout), "stall-timeout",
+		"limit for each attempt without a sign of life, of a task without its own (default: no limit)")
 	f.Var(positiveFlag(&c.HungGrace), "hung-grace",
 		"how long a handler may ignore a timeout or a cancel before its task is taken from it")
 	f.IntVar(&c.MaxHung, "max-hung", 0,

@@ -60,6 +60,18 @@ func TestWorkRunsCommandsUntilTheQueueIsEmpty(t *testing.T) {
 	}
 }
 
+func TestWorkLimitsTasksThatHaveNoLimitOfTheirOwn(t *testing.T) {
+	sh := filledShell(t)
+	sh.must("enqueue", "slow", "--max-attempts", "1")
+	sh.must("enqueue", "own", "--max-attempts", "1", "--timeout", "1m")
+	sh.must("work", "--until-empty", "--exec", "slow=sleep 600", "--exec", "own=sleep 1", "--timeout", "300ms")
+	for state, kind := range map[string]string{"discarded": "slow", "completed": "own"} {
+		if ended := sh.json("tasks", "list", "--state", state); len(ended) != 1 || ended[0]["kind"] != kind {
+			t.Errorf("%s: %v", state, ended)
+		}
+	}
+}
+
 func TestWorkRunsNoCommandOfATaskUnlessItIsTold(t *testing.T) {
 	sh := filledShell(t)
 	sh.must("enqueue", "exec", `{"command":["true"]}`)
@@ -116,6 +128,8 @@ func TestAWorkersFlagsAreChecked(t *testing.T) {
 		{"out_of_range", "--lease: is 1ms", []string{"--lease", "1ms"}},
 		{"out_of_range", "--beat: is", []string{"--lease", "3s", "--beat", "2s"}},
 		{"out_of_range", "--hung-grace: is", []string{"--hung-grace", "1ms"}},
+		{"out_of_range", "--timeout: is", []string{"--timeout", "8d"}},
+		{"out_of_range", "--stall-timeout: is", []string{"--stall-timeout", "8d"}},
 		{"out_of_range", "--max-hung: is", []string{"--max-hung", "-2"}},
 		{"usage", "negative", []string{"--poll", "-1s"}},
 		{"usage", "unexpected", []string{"mail"}},

@@ -53,6 +53,7 @@ type Options struct {
 	Free      float64       // share of the disk that has to be free; default: 0.1; a third of that is critical
 	Busy      float64       // share of the server's connections that may be open; default: 0.8
 	Untold    time.Duration // how long a message of an alert or a hook may wait; default: 5 min
+	Running   time.Duration // how long an attempt may run; default: 24 h
 }
 
 // Complete returns options with the defaults filled in.
@@ -66,6 +67,7 @@ func (o Options) Complete() Options {
 	set(&o.Free, 0.1)
 	set(&o.Busy, 0.8)
 	set(&o.Untold, 5*time.Minute)
+	set(&o.Running, 24*time.Hour)
 	return o
 }
 
@@ -98,6 +100,7 @@ type Facts struct {
 	Endpoints []herald.Receiver  // those that a call has ever failed to reach
 	PutOff    []store.ErrorGroup // tasks of kinds that no worker had a handler for
 	Receivers []herald.Receiver
+	Running   []store.Task // the running tasks that were enqueued longer ago than an attempt may run
 	ReadErr   error
 }
 
@@ -126,8 +129,8 @@ func Examine(f Facts, o Options) []Finding {
 // Checks returns the names of all checks.
 func Checks() []string {
 	return []string{"bloat", "clock", "connection", "connections", "disk", "endpoints", "health", "kinds", "leader",
-		"pool", "pooler", "pruning", "queues", "receivers", "schedules", "schema", "server", "settings", "tasks",
-		"transactions", "versions"}
+		"pool", "pooler", "pruning", "queues", "receivers", "running", "schedules", "schema", "server", "settings",
+		"tasks", "transactions", "versions"}
 }
 
 func ok(check, format string, args ...any) Finding {

@@ -95,6 +95,12 @@ var faults = []struct {
 				`{"failed": "2026-01-31T12:00:00Z", "error": "no route", "arrived": "2026-01-31T12:01:00Z"}`)
 			p.change = func(f *doctor.Facts) { f.Health.Now = time.Date(2026, 1, 31, 12, 10, 0, 0, time.UTC) }
 		}},
+	{"a task that runs for long", "running", doctor.Warn, "of the kind k in queue mail has run for", "tusk tasks cancel",
+		func(p *patient) {
+			p.healthy().add("mail")
+			p.claim(p.work(tusk.Version(), "mail"), "mail")
+			p.options.Running = time.Nanosecond
+		}},
 	{"messages that were given up", "receivers", doctor.Warn, "given up: 3 messages of the alert leader",
 		"tusk alerts show leader",
 		func(p *patient) {

@@ -12,8 +12,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Gather reads what Examine needs. Failed reads become errors in the facts.
-func Gather(ctx context.Context, client *tusk.Client) Facts {
+// Gather reads what Examine needs for the same options. Failed reads become errors in the facts.
+func Gather(ctx context.Context, client *tusk.Client, o Options) Facts {
 	f := Facts{Version: tusk.Version()}
 	s := client.Store()
 	look := f.pooled(s)
@@ -33,7 +33,7 @@ func Gather(ctx context.Context, client *tusk.Client) Facts {
 	} else {
 		f.Unknown, f.Local = true, time.Now()
 	}
-	f.ReadErr = f.read(ctx, client)
+	f.ReadErr = f.read(ctx, client, o.Complete())
 	look()
 	return f
 }
@@ -71,8 +71,8 @@ func checkSchema(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
-	var problems [6]error
+func (f *Facts) read(ctx context.Context, client *tusk.Client, o Options) (err error) {
+	var problems [7]error
 	f.Queues, f.Workers, problems[0] = client.QueuesAndWorkers(ctx)
 	f.Schedules, problems[1] = client.Schedules(ctx)
 	served, err := client.Store().Records(ctx, store.RecordFilter{Kind: "endpoint"})
@@ -83,7 +83,24 @@ func (f *Facts) read(ctx context.Context, client *tusk.Client) (err error) {
 	f.Receivers, problems[3] = herald.Receivers(ctx, client.Store())
 	f.PutOff, problems[4] = putOff(ctx, client)
 	f.Endpoints, problems[5] = herald.Endpoints(ctx, client.Store())
+	f.Running, problems[6] = running(ctx, client.Store(), f.now().Add(-o.Running))
 	return errors.Join(problems[:]...)
+}
+
+// mostRunning is how many running tasks are looked at.
+const mostRunning = 10 * store.MaxPage
+
+// running finds running tasks that were enqueued before a time: only these can have begun before it.
+func running(ctx context.Context, s store.Reader, until time.Time) (found []store.Task, err error) {
+	f := store.Filter{States: []store.State{store.Running}, Until: until, NoArgs: true, Limit: store.MaxPage}
+	for len(found) < mostRunning {
+		page, err := s.List(ctx, f)
+		if found = append(found, page...); err != nil || len(page) < f.Limit {
+			return found, err
+		}
+		f.Before = page[len(page)-1].ID
+	}
+	return found, nil
 }
 
 // putOff finds tasks that are postponed until a worker has a handler for them. It checks only the

@@ -76,6 +76,18 @@ func (p *patient) add(queue string) {
 	p.must(err)
 }
 
+// claim has a worker claim a task.
+func (p *patient) claim(worker store.ID, queue string) store.Task {
+	p.Helper()
+	for {
+		tasks, err := p.Store().Claim(p.Context(), store.ClaimRequest{Worker: worker, Queues: []string{queue}, Limit: 1,
+			Token: store.NewToken()})
+		if p.must(err); len(tasks) > 0 {
+			return tasks[0]
+		}
+	}
+}
+
 // putOff has a worker without the right handler put a task off.
 func (p *patient) putOff(queue string) {
 	p.Helper()
@@ -83,15 +95,10 @@ func (p *patient) putOff(queue string) {
 		Version: tusk.Version()}
 	_, err := p.Store().Extend(p.Context(), store.Beat{Worker: w, TTL: time.Hour})
 	p.must(err)
-	var tasks []store.Task
-	for len(tasks) == 0 {
-		tasks, err = p.Store().Claim(p.Context(), store.ClaimRequest{Worker: w.ID, Queues: w.Queues, Limit: 1,
-			Token: store.NewToken()})
-		p.must(err)
-	}
+	task := p.claim(w.ID, queue)
 	_, err = tend.NoteStranger(p.Context(), p.Store(), "k")
 	p.must(err)
-	_, err = p.Store().Finish(p.Context(), []store.Outcome{lifecycle.After(&tasks[0], lifecycle.Settings{},
+	_, err = p.Store().Finish(p.Context(), []store.Outcome{lifecycle.After(&task, lifecycle.Settings{},
 		lifecycle.End{Err: &lifecycle.UnknownKindError{Noted: true}}, 0)})
 	p.must(err)
 }
@@ -130,7 +137,7 @@ func (p *patient) deliver(kind, name, body string) {
 
 func (p *patient) examine() []doctor.Finding {
 	p.Helper()
-	facts := doctor.Gather(p.Context(), p.Client)
+	facts := doctor.Gather(p.Context(), p.Client, p.options)
 	if p.change != nil {
 		p.change(&facts)
 	}

@@ -16,6 +16,7 @@ import (
 func (f *Facts) work(o Options) []Finding {
 	found := append(f.versions(), f.queues(o)...)
 	found = append(found, f.kinds()...)
+	found = append(found, f.running(o)...)
 	found = append(found, f.schedules(o)...)
 	found = append(found, f.endpoints()...)
 	return append(found, f.receivers(o)...)
@@ -151,6 +152,24 @@ func (f *Facts) kinds() (found []Finding) {
 		found = []Finding{ok("kinds", "no tasks are postponed for lack of a handler for their kind")}
 	}
 	return few(found, "kind", "tusk errors list")
+}
+
+// running names the tasks that have run for too long. Nothing ends an attempt that has no timeout and whose worker is
+// alive.
+func (f *Facts) running(o Options) (found []Finding) {
+	tasks := slices.Clone(f.Running)
+	slices.SortFunc(tasks, func(a, b store.Task) int { return a.ClaimedAt.Compare(b.ClaimedAt) })
+	for _, t := range tasks {
+		if ran := f.now().Sub(t.ClaimedAt); ran > o.Running {
+			found = append(found, Finding{"running", Warn, fmt.Sprintf("task %v of the kind %s in queue %s has run for %s",
+				t.ID, t.Kind, t.Queue, duration.Text(ran.Round(time.Second))),
+				fmt.Sprintf("tusk tasks cancel %v, and limit its attempts: tusk work --timeout", t.ID)})
+		}
+	}
+	if found == nil {
+		found = []Finding{ok("running", "no attempt has run for longer than %s", duration.Text(o.Running))}
+	}
+	return few(found, "task", "tusk tasks list --state running")
 }
 
 // mostNamed is how many findings of a check are listed.

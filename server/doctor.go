@@ -17,7 +17,7 @@ type Finding struct {
 }
 
 func diagnose(c *call, _ struct{}) (Diagnosis, error) {
-	found := doctor.Examine(doctor.Gather(c.r.Context(), c.client), doctor.Options{})
+	found := doctor.Examine(doctor.Gather(c.r.Context(), c.client, doctor.Options{}), doctor.Options{})
 	d := Diagnosis{Status: string(doctor.Worst(found))}
 	for _, f := range found {
 		d.Findings = append(d.Findings, Finding{f.Check, string(f.Status), f.Text, f.Fix})

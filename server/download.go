@@ -61,11 +61,7 @@ func downloadOutput(c *call, in downloadInput) (nothing, error) {
 	if err != nil {
 		return nothing{}, err
 	}
-	content := c.client.OutputOf(t)
-	if content.Size() == 0 {
-		return nothing{}, problem(http.StatusNotFound, "no_output", "the task has no output")
-	}
-	return nothing{}, c.give(content, in.Range)
+	return nothing{}, c.giveOutput(c.client.OutputOf(t), in.Range)
 }
 
 // anywhere returns a task that the caller may see, from the database or else from the archive.

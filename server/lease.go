@@ -45,6 +45,8 @@ type LeasedTask struct {
 	Deadline   time.Time         `json:"deadline,omitzero" doc:"when it must have ended; after that, it is not retried"`
 	Schedule   string            `json:"schedule,omitempty"`
 	Tick       time.Time         `json:"tick,omitzero"`
+	Workflow   string            `json:"workflow,omitempty" doc:"the workflow, pipeline run or parent that it belongs to; GET /lease/inputs has the outputs of what it needed"`
+	Name       string            `json:"name,omitempty" doc:"its name in the workflow"`
 	EnqueuedAt time.Time         `json:"enqueued_at"`
 }
 
@@ -86,7 +88,8 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 		out.Tasks = append(out.Tasks, LeasedTask{LeaseID: l.Receipt.String(), LeaseUntil: utc(l.Until), ID: l.ID.String(),
 			Kind: l.Kind, Queue: l.Queue, Tenant: l.Tenant, Args: args, Large: c.largeArgs(&l), Attempt: l.Attempt,
 			Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata, Timeout: Duration(l.Timeout),
-			Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), EnqueuedAt: utc(l.EnqueuedAt)})
+			Deadline: utc(l.Deadline), Schedule: l.Schedule, Tick: utc(l.Tick), Workflow: idText(l.Workflow), Name: l.Node,
+			EnqueuedAt: utc(l.EnqueuedAt)})
 	}
 	return out, err
 }

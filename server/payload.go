@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/push"
 )
 
 // Args and outputs that are too large for the database arrive in parts. The parts are assembled when the task is
@@ -41,11 +42,8 @@ type Part struct {
 	Bytes  int64  `json:"bytes,omitempty" doc:"of a part that has just been received"`
 }
 
-// LargeContent describes args that are stored outside the database.
-type LargeContent struct {
-	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"`
-}
+// LargeContent describes args or an output that are kept outside the database.
+type LargeContent = push.LargeContent
 
 type byPart struct {
 	Upload tusk.ID `path:"upload" doc:"any id; only its owner can use the parts of an upload"`
@@ -272,5 +270,5 @@ func (c *call) largeArgs(l *tusk.Lent) *LargeContent {
 	if err != nil || !content.Large() {
 		return nil
 	}
-	return &LargeContent{content.Size(), content.SHA256()}
+	return &LargeContent{Bytes: content.Size(), SHA256: content.SHA256()}
 }

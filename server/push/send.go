@@ -32,31 +32,43 @@ type Message struct {
 
 // Data is the task to run.
 type Data struct {
-	ID         string            `json:"id"`
-	Kind       string            `json:"kind"`
-	Queue      string            `json:"queue"`
-	Tenant     string            `json:"tenant,omitempty"`
-	Args       json.RawMessage   `json:"args"`
-	Attempt    int               `json:"attempt"`
-	Max        int               `json:"max_attempts"`
-	Tags       []string          `json:"tags,omitempty"`
-	Key        string            `json:"key,omitempty"`
-	Metadata   map[string]string `json:"metadata,omitempty"`
-	Schedule   string            `json:"schedule,omitempty"`
-	Tick       time.Time         `json:"tick,omitzero"`
-	EnqueuedAt time.Time         `json:"enqueued_at"`
-	LeaseID    string            `json:"lease_id"` // for the lease routes of the API
+	ID       string            `json:"id"`
+	Kind     string            `json:"kind"`
+	Queue    string            `json:"queue"`
+	Tenant   string            `json:"tenant,omitempty"`
+	Args     json.RawMessage   `json:"args"`
+	Attempt  int               `json:"attempt"`
+	Max      int               `json:"max_attempts"`
+	Tags     []string          `json:"tags,omitempty"`
+	Key      string            `json:"key,omitempty"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Schedule string            `json:"schedule,omitempty"`
+	Tick     time.Time         `json:"tick,omitzero"`
+	Workflow string            `json:"workflow,omitempty"` // the workflow, pipeline run or parent that it belongs to
+	Name     string            `json:"name,omitempty"`     // in the workflow
+	Inputs   []Input           `json:"inputs,omitempty"`   // what it needed, with up to 512 KiB of outputs
+	// NextInputs is set if there are more inputs: GET /lease/inputs has those after this one.
+	NextInputs string    `json:"next_inputs,omitempty"`
+	EnqueuedAt time.Time `json:"enqueued_at"`
+	LeaseID    string    `json:"lease_id"` // for the lease routes of the API
 }
 
-func bodyOf(l tusk.Lent, now time.Time) ([]byte, error) {
+func dataOf(l *tusk.Lent) Data {
 	args := json.RawMessage(l.Args)
 	if len(args) == 0 {
 		args = json.RawMessage("{}")
 	}
-	m := Message{Type: "task", Timestamp: now.UTC().Truncate(time.Millisecond),
-		Data: Data{ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
-			Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
-			Schedule: l.Schedule, Tick: l.Tick, EnqueuedAt: l.EnqueuedAt.UTC(), LeaseID: l.Receipt.String()}}
+	d := Data{ID: l.ID.String(), Kind: l.Kind, Queue: l.Queue,
+		Tenant: l.Tenant, Args: args, Attempt: l.Attempt, Max: l.MaxAttempts, Tags: l.Tags, Key: l.Key, Metadata: l.Metadata,
+		Schedule: l.Schedule, Tick: l.Tick, Name: l.Node, EnqueuedAt: l.EnqueuedAt.UTC(), LeaseID: l.Receipt.String()}
+	if !l.Workflow.IsZero() {
+		d.Workflow = l.Workflow.String()
+	}
+	return d
+}
+
+func bodyOf(d Data, now time.Time) ([]byte, error) {
+	m := Message{Type: "task", Timestamp: now.UTC().Truncate(time.Millisecond), Data: d}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false) // send args unchanged
@@ -165,7 +177,11 @@ func (s *sender) call(ctx context.Context, d *document, l tusk.Lent) (output jso
 	if err := s.loadArgs(ctx, &l); err != nil {
 		return nil, err
 	}
-	body, err := bodyOf(l, now)
+	data := dataOf(&l)
+	if err := s.addInputs(ctx, &data, &l); err != nil {
+		return nil, err
+	}
+	body, err := bodyOf(data, now)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,89 @@
+package builtin
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/tuskqueue/tusk"
+)
+
+// maxInputs is the maximum size in bytes of the file that TUSK_INPUTS names.
+const maxInputs = 1 << 30
+
+// input is a task that the task of a command needed, without its output.
+type input struct {
+	ID    string      `json:"id"`
+	Name  string      `json:"name,omitempty"`
+	Kind  string      `json:"kind,omitempty"`
+	State *tusk.State `json:"state,omitempty"` // nil if it was deleted
+}
+
+// inputsFile writes what the task needed to a temporary file, as a JSON array, and returns the file's name. The name is
+// empty if the task needed nothing. Tasks without a workflow are not looked up.
+func inputsFile(ctx context.Context, t *tusk.Task[json.RawMessage]) (name string, err error) {
+	if t.Workflow.IsZero() {
+		return "", nil
+	}
+	file, err := os.CreateTemp("", "tusk-inputs-")
+	if err != nil {
+		return "", err
+	}
+	n, err := writeInputs(ctx, file, t)
+	if err = errors.Join(err, file.Close()); err != nil || n == 0 {
+		return "", errors.Join(err, os.Remove(file.Name()))
+	}
+	return file.Name(), nil
+}
+
+// writeInputs returns how many inputs it wrote.
+func writeInputs(ctx context.Context, w io.Writer, t *tusk.Task[json.RawMessage]) (n int, err error) {
+	out, size := bufio.NewWriter(w), int64(0)
+	before := "["
+	for in, err := range t.EachInput(ctx) {
+		if err != nil {
+			return n, err
+		}
+		if size += in.Content.Size(); size > maxInputs {
+			return n, tusk.Discard(fmt.Errorf("the tasks that it needed have more than %d bytes of output", maxInputs))
+		}
+		_, _ = out.WriteString(before) // the Writer keeps its first error
+		if err := writeInput(ctx, out, in); err != nil {
+			return n, err
+		}
+		n, before = n+1, ",\n"
+	}
+	_, _ = out.WriteString("]\n")
+	return n, out.Flush()
+}
+
+// writeInput writes an input as a JSON object, without holding its output in memory.
+func writeInput(ctx context.Context, out *bufio.Writer, in tusk.Input) error {
+	about := input{ID: in.ID.String(), Name: in.Name, Kind: in.Kind}
+	if in.State != 0 {
+		about.State = &in.State
+	}
+	text, err := json.Marshal(about)
+	if err != nil {
+		return err
+	}
+	if in.Content.Size() == 0 {
+		_, err = out.Write(text)
+		return err
+	}
+	_, _ = out.Write(text[:len(text)-1])
+	_, _ = out.WriteString(`,"output":`)
+	r, err := in.Content.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if _, err := io.Copy(out, r); err != nil {
+		return err
+	}
+	return out.WriteByte('}')
+}

@@ -1,0 +1,67 @@
+//go:build unix
+
+package builtin_test
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/builtin"
+)
+
+func TestACommandGetsItsInputsInAFile(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	w := work(t, func(m *tusk.Mux) {
+		builtin.Exec(m)
+		builtin.Command(m, "sum", []string{"sh", "-c", `cat "$TUSK_INPUTS"`})
+		builtin.Command(m, "alone", []string{"sh", "-c", `echo "${TUSK_INPUTS-none}"`})
+	})
+	flow := tusk.NewWorkflow()
+	command := func(script string) tusk.Args {
+		return tusk.RawArgs{Name: builtin.KindExec, JSON: json.RawMessage(shell(script))}
+	}
+	a := flow.Task("a", command(`echo '{"n":1}'`), nil)
+	b := flow.Task("b", command("true"), nil)
+	c := flow.Task("c", command(`echo '"three"'`), nil)
+	flow.Task("sum", tusk.RawArgs{Name: "sum"}, nil).After(a, b, c)
+	flow.Task("exec", command(`cat "$TUSK_INPUTS"`), nil).After(a, b, c)
+	flow.Task("alone", tusk.RawArgs{Name: "alone"}, nil)
+	run, err := w.client.EnqueueWorkflow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sum", "exec"} {
+		var got []struct {
+			ID, Name, Kind, State string
+			Output                json.RawMessage
+		}
+		task := w.await(run.Tasks[name], func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+		if err := json.Unmarshal(task.Detail.Output, &got); err != nil || len(got) != 3 {
+			t.Fatalf("%s: %v, %v %s %s", name, err, task.State, lastError(task), task.Detail.Output)
+		}
+		for i, want := range []string{`{"n":1}`, "", `"three"`} {
+			if in := got[i]; in.Name != "abc"[i:i+1] || in.ID != run.Tasks[in.Name].String() || in.Kind != "exec" ||
+				in.State != "completed" || string(in.Output) != want {
+				t.Errorf("%s: %+v with output %s", name, in, in.Output)
+			}
+		}
+	}
+	alone := w.await(run.Tasks["alone"], func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+	if string(alone.Detail.Output) != `"none"` {
+		t.Errorf("output %s", alone.Detail.Output)
+	}
+	w.stop()
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range left {
+		if strings.HasPrefix(f.Name(), "tusk-inputs-") {
+			t.Errorf("%s is left behind", f.Name())
+		}
+	}
+}
