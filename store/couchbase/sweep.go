@@ -82,8 +82,8 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	return n, nil
 }
 
-// sweepLane enters a lane that is not on its board. It appends the tasks of the lane that became available before an
-// instant, and before the task at the cursor, if no page from the cursor on lists them.
+// sweepLane enters a lane that is not on its board. It appends the tasks of the lane that claims have passed, unless a
+// page from the cursor on lists them.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
 	on, err := s.lanes(ctx, l.queue)
 	if err == nil && !slices.Contains(on, l) {
@@ -99,14 +99,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
 		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has moved on and not deleted it
 	}
-	first, err := s.front(ctx, l, at.cursor)
-	if err != nil {
-		return 0, err
-	}
-	if first != nil {
-		before = min(before, first.Available)
-	}
-	ids, err := query[string](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost})
+	ids, err := s.passedIn(ctx, l, at.cursor, before)
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}
@@ -130,6 +123,29 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		return cmp.Or(cmp.Compare(a.Available, b.Available), cmp.Compare(a.ID, b.ID))
 	})
 	return len(lost), s.queueUp(ctx, inOrder...)
+}
+
+// passedIn returns the documents of a lane that became available by an instant, and before the task at the cursor. The
+// tasks of one call became available at the same instant, and are in the lane in the order of their ids.
+func (s *Store) passedIn(ctx context.Context, l lane, at cursor, by int64) (ids []string, err error) {
+	first, err := s.front(ctx, l, at)
+	if err != nil {
+		return nil, err
+	}
+	if first != nil {
+		by = min(by, first.Available)
+	}
+	type available struct {
+		ID string `json:"id"`
+		At int64  `json:"avl"`
+	}
+	rows, err := query[available](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "by": by, "n": sweepMost})
+	for _, r := range rows {
+		if first == nil || r.At < first.Available || r.ID < first.ID {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids, err
 }
 
 // front returns the first available task of a lane, or nil if it is not in the first page that has entries from the

@@ -54,6 +54,26 @@ func TestASweepFindsWhatWasPassedBehindWhatWaits(t *testing.T) {
 	}
 }
 
+// The cursor has passed tasks of a call, and others of the same call, which are available since the same instant, wait
+// behind it: in the same page, or in the next.
+func TestASweepFindsPassedTasksOfTheCallAtTheCursor(t *testing.T) {
+	for _, at := range []cursor{{1, 2}, {2, 0}} {
+		r := newRig(t, 1)
+		tasks, passed := r.some(pageSize+5), (at.Page-1)*pageSize+at.Place
+		r.add(tasks...)
+		was, err := r.b.open(r.ctx(), lineOfRig)
+		r.must("open", err)
+		r.must("move", r.b.move(r.ctx(), lineOfRig, was, at))
+		found, err := r.b.sweep(r.ctx(), 0)
+		if r.must("sweep", err); found != passed {
+			t.Errorf("the cursor is at %v: %d of %d tasks are lined up again", at, found, passed)
+		}
+		if got := r.claimAll(store.MaxPage); len(got) != len(tasks) {
+			t.Errorf("the cursor is at %v: %d of %d are claimed", at, len(got), len(tasks))
+		}
+	}
+}
+
 // A failover has lost the seal of a full page. A claim that has claimed all of it seals it again.
 func TestAPageWhoseSealWasLostHoldsUpNoClaim(t *testing.T) {
 	r := newRig(t, 1)
