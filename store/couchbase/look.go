@@ -64,10 +64,13 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 		return nil, nil, refusal(s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)}))
 	}
 	now, err := s.open(ctx, l) // the cursor has moved, or the page was lost
-	if err == nil && now.cursor == at.cursor {
-		err = s.heal(ctx, l, now)
+	switch {
+	case err != nil || now.cursor != at.cursor:
+		return at, nil, err
+	case now.cas == maskedCAS: // it cannot be moved, perhaps until the lock expires: the next poll looks again
+		return nil, nil, nil
 	}
-	return at, nil, err
+	return at, nil, s.heal(ctx, l, now)
 }
 
 // idleFor is how long an empty lane stays on its board, where claims find it, after it was last entered, appended to or
