@@ -295,6 +295,9 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 	if partly {
 		_ = move()
 	}
+	if moved && to.Page != from.Page {
+		s.dropPage(c.ctx, l, from.Page, 0)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -312,9 +315,6 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 		} else if t := is.ready(); t != nil { // the cursor has passed it
 			passed = append(passed, t)
 		}
-	}
-	if moved && to.Page != from.Page {
-		s.dropPage(c.ctx, l, from.Page, 0)
 	}
 	return lost, s.queueUp(c.ctx, passed...)
 }
