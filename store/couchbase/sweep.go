@@ -96,6 +96,15 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if err != nil {
 		return 0, err
 	}
+	p, err := s.readPage(ctx, l, at.Page)
+	if err == nil && p == nil { // otherwise what later pages list would seem to be in no page
+		if err = s.heal(ctx, l, at); err == nil {
+			at, err = s.open(ctx, l)
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
 	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
 		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has moved on and not deleted it
 	}
@@ -103,17 +112,20 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}
+	docs, err := readEach(ctx, inTask, ids, func(ctx context.Context, r ref) (*doc, error) {
+		d, err := s.load(ctx, r)
+		return d, s.passing(err)
+	})
 	lost := map[entry]*task{}
-	for _, id := range ids {
-		d, err := s.load(ctx, ref{inTask, id})
-		if err = s.passing(err); err != nil {
-			return 0, err
-		}
+	for _, d := range docs {
 		if t := d.ready(); t != nil {
-			lost[entry{id, t.Lap, 0}] = t
+			lost[entry{d.ID, t.Lap, 0}] = t
 		}
 	}
-	if err := s.dropNamed(ctx, l, lost); err != nil {
+	if err == nil {
+		err = s.dropNamed(ctx, l, lost)
+	}
+	if err != nil {
 		return 0, err
 	}
 	if len(lost) > 0 {

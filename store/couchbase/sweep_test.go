@@ -74,6 +74,23 @@ func TestASweepFindsPassedTasksOfTheCallAtTheCursor(t *testing.T) {
 	}
 }
 
+// A failover has set the cursor back to a page that was deleted, and nobody claims from the lane. The sweep appends the
+// tasks of that page only, and once.
+func TestASweepOfALaneWhosePageAtTheCursorIsLost(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(pageSize + 5)...)
+	_, err := r.b.lines.Remove(lineOfRig.page(1), nil)
+	r.must("remove", err)
+	for _, want := range []int{pageSize, 0} {
+		if found, err := r.b.sweep(r.ctx(), 0); found != want || err != nil {
+			t.Errorf("%d tasks are lined up again, want %d: %v", found, want, err)
+		}
+	}
+	if got := r.claimAll(store.MaxPage); len(got) != pageSize+5 {
+		t.Errorf("%d of %d are claimed", len(got), pageSize+5)
+	}
+}
+
 // A failover has lost the seal of a full page. A claim that has claimed all of it seals it again.
 func TestAPageWhoseSealWasLostHoldsUpNoClaim(t *testing.T) {
 	r := newRig(t, 1)
