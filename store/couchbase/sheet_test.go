@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -258,4 +259,25 @@ func TestPagesShowWhatStandsBesideASheet(t *testing.T) {
 			f.Before = page[len(page)-1].ID
 		}
 	}
+}
+
+// The owner of a unit dies after the unit has ended a task that stays in its sheet. Readers see the end, although the
+// sheet does not show it yet.
+func TestTheEndOfATaskInAPinnedSheetIsSeen(t *testing.T) {
+	r := newRig(t, 1)
+	r.lentSheet()
+	end := r.plainly("s0")
+	end[0].Then = []store.NewTask{r.task("then", keyed("k", store.Skip))} // the key is the root of the unit
+	r.dieAfterMaking(r.ids["then"], func(ctx context.Context) error { return r.finish(ctx, end...) })
+	if sh := r.sheet(); sh.Pin == nil {
+		t.Fatal("the sheet is not pinned")
+	}
+	for name, want := range map[string]store.State{"s0": store.Completed, "s1": store.Running} {
+		if is := r.get(r.ids[name]); is == nil || is.State != want {
+			t.Errorf("%s is %+v, want %v", name, is, want)
+		}
+	}
+	r.drain()
+	r.byA(true, "s0")
+	r.all(true, append(named10(), "then")...)
 }
