@@ -63,14 +63,11 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 	case p != nil: // a crash lost entries but kept the cursor
 		return nil, nil, refusal(s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)}))
 	}
-	now, err := s.open(ctx, l) // the cursor has moved, or the page was lost
-	switch {
-	case err != nil || now.cursor != at.cursor:
-		return at, nil, err
-	case now.cas == maskedCAS: // it cannot be moved, perhaps until the lock expires: the next poll looks again
-		return nil, nil, nil
+	locked, err := s.heal(ctx, l, at.cursor) // or the cursor has moved
+	if locked {                              // perhaps until the lock expires: the next poll looks again
+		at = nil
 	}
-	return at, nil, s.heal(ctx, l, now)
+	return at, nil, err
 }
 
 // idleFor is how long an empty lane stays on its board, where claims find it, after it was last entered, appended to or

@@ -98,7 +98,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	}
 	p, err := s.readPage(ctx, l, at.Page)
 	if err == nil && p == nil { // otherwise what later pages list would seem to be in no page
-		if err = s.heal(ctx, l, at); err == nil {
+		if _, err = s.heal(ctx, l, at.cursor); err == nil {
 			at, err = s.open(ctx, l)
 		}
 	}

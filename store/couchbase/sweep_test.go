@@ -1,7 +1,6 @@
 package couchbase
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -125,28 +124,27 @@ func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
 // While a sweep looks at a lane, claims continue and delete the page that it begins with. Tasks in later pages are not
 // lined up again.
 func TestASweepBesideClaimsLinesNothingUpAnew(t *testing.T) {
-	r := newRig(t, 1)
-	tasks := make([]store.NewTask, 3*pageSize)
-	for i := range tasks {
-		tasks[i] = r.task(fmt.Sprintf("t%d", i), nil)
-	}
-	r.add(tasks...)
-	first := lane{"q", 0}.page(1)
-	var hit atomic.Bool
-	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
-		if code == memd.CmdGet && key == first && hit.CompareAndSwap(false, true) {
-			_, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: pageSize + 1,
-				Token: store.NewToken()})
-			if err != nil {
-				t.Errorf("claim: %v", err)
+	for n, met := int64(1), true; met; n++ { // at each read of that page
+		r := newRig(t, 1)
+		r.add(r.some(3 * pageSize)...)
+		var count atomic.Int64
+		r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+			if code == memd.CmdGet && key == lineOfRig.page(1) && count.Add(1) == n {
+				_, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: pageSize + 1,
+					Token: store.NewToken()})
+				if err != nil {
+					t.Errorf("claim: %v", err)
+				}
 			}
+			return cbfake.Sound
+		}})
+		found, err := r.b.sweep(r.ctx(), 0)
+		r.f.Set(cbfake.Faults{})
+		if r.must("sweep", err); found > 0 {
+			t.Errorf("read %d: %d tasks are lined up anew", n, found)
 		}
-		return cbfake.Sound
-	}})
-	n, err := r.b.sweep(r.ctx(), 0)
-	r.f.Set(cbfake.Faults{})
-	r.must("sweep", err)
-	if n > 0 || !hit.Load() {
-		t.Errorf("%d tasks were lined up anew", n)
+		if met = count.Load() >= n; !met && n < 3 {
+			t.Errorf("the sweep reads the page %d times", n-1)
+		}
 	}
 }
