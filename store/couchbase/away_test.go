@@ -261,15 +261,15 @@ func TestARescueWithoutAnIndex(t *testing.T) {
 	for range 5 {
 		r.beat(r.b, storetest.NewID(), time.Nanosecond) // these hold nothing
 	}
-	before := r.b.queries.Load()
+	before := r.f.Queries()
 	dead, err := r.b.Rescue(r.ctx(), r.term, 10)
 	r.must("rescue", err)
-	if asked := r.b.queries.Load() - before; len(dead) != 1 || dead[0].ID != r.ids["x"] || asked != 0 {
+	if asked := r.f.Queries() - before; len(dead) != 1 || dead[0].ID != r.ids["x"] || asked != 0 {
 		t.Fatalf("rescued %d tasks, and asked the index %d times", len(dead), asked)
 	}
 	r.end(&dead[0], store.Completed)
 	dead, err = r.b.Rescue(r.ctx(), r.term, 10)
-	if asked := r.b.queries.Load() - before; len(dead) != 0 || err == nil || asked != 1 {
+	if asked := r.f.Queries() - before; len(dead) != 0 || err == nil || asked != 1 {
 		t.Errorf("rescued %d tasks, and asked the index %d times: %v", len(dead), asked, err)
 	}
 }

@@ -96,7 +96,6 @@ func (s *Store) placed(statement string) string {
 // query runs a statement and returns its rows. The index first catches up with all writes. Callers check the rows
 // against the documents, which may have changed since.
 func query[R any](ctx context.Context, s *Store, statement string, a args) (rows []R, err error) {
-	s.queries.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // for all tries
 	defer cancel()
 	err = s.again(ctx, func() (err error) {
