@@ -107,7 +107,10 @@ func (c *claim) again() ([]store.Task, error) {
 		}
 	}
 	_ = s.queueUp(c.ctx, passed...) // otherwise the sweep does it
-	return c.answers(), nil         // last, because Finish may then change the documents
+	if len(c.got) == 0 && len(meant) > 0 {
+		time.AfterFunc(s.lateBy, func() { s.lent.forgo(c.worker, c.token) }) // a lease may still arrive
+	}
+	return c.answers(), nil // last, because Finish may then change the documents
 }
 
 // take claims from one lane and reports whether there may be more tasks. As long as nobody else moves the lane's

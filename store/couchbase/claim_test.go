@@ -1,10 +1,12 @@
 package couchbase
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/couchbase/gocbcore/v10/memd"
 
@@ -97,5 +99,38 @@ func TestAPageGoesThoughALeaseHasFailed(t *testing.T) {
 	}
 	if got := r.claimAll(10); !slices.Equal(got, []store.ID{tasks[0].ID}) {
 		t.Errorf("%v are claimed", got)
+	}
+}
+
+// A claim has failed, and the repeated one has nothing. Its intent leaves the worker's document once no lease can arrive
+// late.
+func TestTheIntentOfAFailedClaimDoesNotStay(t *testing.T) {
+	r := newRig(t, 1)
+	r.a.lateBy = 20 * time.Millisecond
+	x := r.task("x", nil)
+	r.add(x)
+	ctx, cancel := context.WithCancel(r.ctx())
+	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+		if code == memd.CmdReplace && key == x.ID.String() {
+			cancel()
+			return cbfake.LoseRequest
+		}
+		return cbfake.Sound
+	}})
+	claim := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	if got, err := r.a.Claim(ctx, claim); err == nil {
+		t.Fatalf("the claim got %d tasks", len(got))
+	}
+	r.f.Set(cbfake.Faults{})
+	claim.Again = true
+	if got, err := r.a.Claim(r.ctx(), claim); len(got) > 0 || err != nil {
+		t.Fatalf("the repeated claim got %d tasks: %v", len(got), err)
+	}
+	time.Sleep(10 * r.a.lateBy)
+	r.claim()
+	d, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
+	r.must("read", err)
+	if intents := d.worker().Leases; len(r.held) != 1 || len(intents) != 1 || intents[claim.Token.String()] != nil {
+		t.Errorf("%d tasks are claimed, and the intents are %v", len(r.held), intents)
 	}
 }
