@@ -248,3 +248,28 @@ func TestOldGroupsOfErrorsAreDeleted(t *testing.T) {
 		t.Errorf("left are %+v: %v", left, err)
 	}
 }
+
+// While the index cannot be asked, the tasks that dead workers meant to lease are still rescued. A round waits for the
+// index once, however many workers have died.
+func TestARescueWithoutAnIndex(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	r.claim()
+	r.b.queryTimeout = 100 * time.Millisecond
+	r.f.DropIndex("tusk", "tusk_run")
+	r.beat(r.b, r.worker, time.Nanosecond)
+	for range 5 {
+		r.beat(r.b, storetest.NewID(), time.Nanosecond) // these hold nothing
+	}
+	before := r.f.Queries()
+	dead, err := r.b.Rescue(r.ctx(), r.term, 10)
+	r.must("rescue", err)
+	if asked := r.f.Queries() - before; len(dead) != 1 || dead[0].ID != r.ids["x"] || asked != 0 {
+		t.Fatalf("rescued %d tasks, and asked the index %d times", len(dead), asked)
+	}
+	r.end(&dead[0], store.Completed)
+	dead, err = r.b.Rescue(r.ctx(), r.term, 10)
+	if asked := r.f.Queries() - before; len(dead) != 0 || err == nil || asked != 1 {
+		t.Errorf("rescued %d tasks, and asked the index %d times: %v", len(dead), asked, err)
+	}
+}

@@ -107,7 +107,10 @@ func (c *claim) again() ([]store.Task, error) {
 		}
 	}
 	_ = s.queueUp(c.ctx, passed...) // otherwise the sweep does it
-	return c.answers(), nil         // last, because Finish may then change the documents
+	if len(c.got) == 0 && len(meant) > 0 {
+		time.AfterFunc(s.lateBy, func() { s.lent.forgo(c.worker, c.token) }) // a lease may still arrive
+	}
+	return c.answers(), nil // last, because Finish may then change the documents
 }
 
 // take claims from one lane and reports whether there may be more tasks. As long as nobody else moves the lane's
@@ -295,6 +298,9 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 	if partly {
 		_ = move()
 	}
+	if moved && to.Page != from.Page {
+		s.dropPage(c.ctx, l, from.Page, 0)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -312,9 +318,6 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 		} else if t := is.ready(); t != nil { // the cursor has passed it
 			passed = append(passed, t)
 		}
-	}
-	if moved && to.Page != from.Page {
-		s.dropPage(c.ctx, l, from.Page, 0)
 	}
 	return lost, s.queueUp(c.ctx, passed...)
 }

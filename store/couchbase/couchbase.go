@@ -53,8 +53,8 @@ type Store struct {
 	logged  atomic.Int64 // how many errors were logged in all
 	calm    sync.Map     // by worker: the number of the last beat after which it had no strays
 
-	trips                      *trips
-	claims, conflicts, queries atomic.Int64
+	trips             *trips
+	claims, conflicts atomic.Int64
 }
 
 var (

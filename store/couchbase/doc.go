@@ -187,9 +187,16 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 			if err = s.passing(err); err != nil {
 				return nil, err
 			}
-			if e := root.decided(p.U, r); e != nil {
+			e := root.decided(p.U, r)
+			if e == nil { // it may stay in its sheet
+				e = root.decided(p.U, at.ref)
+			}
+			if e != nil {
 				if d, err = e.after(); err != nil {
 					return nil, err
+				}
+				if d.ref != r {
+					d = d.of(r.ID)
 				}
 			} else if now, err := s.locate(ctx, r); err != nil {
 				return nil, err
@@ -197,7 +204,7 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 				continue // the unit has ended meanwhile
 			}
 		}
-		if d.header().Gone {
+		if d == nil || d.header().Gone {
 			return nil, nil
 		}
 		return d, nil

@@ -65,7 +65,8 @@ func (k *key) known(name rules.KeyName) *rules.Key {
 
 // set gives the document the state of the key after the rules. A key without tasks is deleted.
 func (k *key) set(r *rules.Key) {
-	k.Queue, k.Tenant, k.Key, k.Source, k.Tasks = r.Queue, r.Tenant, r.Key, r.Source, r.Tasks
+	k.Queue, k.Tenant, k.Key, k.Tasks = r.Queue, r.Tenant, r.Key, r.Tasks
+	k.Source = r.Source.UTC() // JSON would drop the seconds of a zone's offset
 	k.Holder, k.Awaiting, k.Ended = textOf(r.Holder), textOf(r.Awaiting), textOf(r.Ended)
 	k.Gone = k.Tasks <= 0 && k.Holder == "" && k.Awaiting == ""
 }

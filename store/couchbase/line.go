@@ -131,7 +131,7 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error)
 		case errors.Is(err, gocb.ErrDocumentNotFound): // deleted behind the cursor, or lost
 			c, err := s.open(ctx, l)
 			if err == nil && c.Page == n {
-				err = s.heal(ctx, l, c)
+				_, err = s.heal(ctx, l, c.cursor)
 			}
 			if err != nil {
 				return err
@@ -305,10 +305,14 @@ const (
 	mostSkipped = 4096
 )
 
-// heal moves a cursor whose page is missing to the next page that exists. If it finds none, it creates the page again.
-// Then it also forgets the page that was last appended to, because claims would create and shut each page on the way
-// there.
-func (s *Store) heal(ctx context.Context, l lane, c mark) error {
+// heal moves a cursor whose page is missing to the next page that exists, if nobody has moved or locked the cursor. If
+// there is no such page, heal creates the missing one again. Then it also forgets the page that was last appended to,
+// because claims would create and shut each page on the way there.
+func (s *Store) heal(ctx context.Context, l lane, at cursor) (locked bool, err error) {
+	c, err := s.open(ctx, l)
+	if locked = c.cas == maskedCAS && c.cursor == at; locked || err != nil || c.cursor != at {
+		return locked, err
+	}
 	last := max(c.Page+mostGap, min(s.minds.of(l).tail, c.Page+mostSkipped))
 	for n := c.Page; n < last; n += mostGap {
 		after := make([]*page, min(mostGap, last-n))
@@ -317,15 +321,15 @@ func (s *Store) heal(ctx context.Context, l lane, c mark) error {
 			return err
 		})
 		if err != nil {
-			return err
+			return false, err
 		}
 		if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
-			return refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0}))
+			return false, refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0}))
 		}
 	}
 	s.minds.appended(l, 0)
-	_, err := s.makePage(ctx, l, c.Page)
-	return err
+	_, err = s.makePage(ctx, l, c.Page)
+	return false, err
 }
 
 // move sets a cursor that is unchanged and not locked by others, and remembers it.

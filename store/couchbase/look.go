@@ -63,9 +63,9 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 	case p != nil: // a crash lost entries but kept the cursor
 		return nil, nil, refusal(s.move(ctx, l, *at, cursor{at.Page, len(p.Entries)}))
 	}
-	now, err := s.open(ctx, l) // the cursor has moved, or the page was lost
-	if err == nil && now.cursor == at.cursor {
-		err = s.heal(ctx, l, now)
+	locked, err := s.heal(ctx, l, at.cursor) // or the cursor has moved
+	if locked {                              // perhaps until the lock expires: the next poll looks again
+		at = nil
 	}
 	return at, nil, err
 }

@@ -17,8 +17,8 @@ const (
 
 	queryDue    = "SELECT META(t).id, t.due" + fromTask + "t.due IS VALUED ORDER BY t.due LIMIT $n"
 	queryDoomed = "SELECT RAW META(t).id" + fromTask + "t.doom > 0 ORDER BY t.doom LIMIT $n"
-	queryPassed = "SELECT RAW META(t).id" + fromTask +
-		"t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl < $before ORDER BY t.avl LIMIT $n"
+	queryPassed = "SELECT META(t).id, t.avl" + fromTask +
+		"t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl <= $by ORDER BY t.avl LIMIT $n"
 	queryLanes = "SELECT t.q, t.p" + fromTask + "t.avl IS VALUED AND t.q IS VALUED GROUP BY t.q, t.p"
 	queryTodo  = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
 	queryHeld  = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"
@@ -96,7 +96,6 @@ func (s *Store) placed(statement string) string {
 // query runs a statement and returns its rows. The index first catches up with all writes. Callers check the rows
 // against the documents, which may have changed since.
 func query[R any](ctx context.Context, s *Store, statement string, a args) (rows []R, err error) {
-	s.queries.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, s.queryTimeout) // for all tries
 	defer cancel()
 	err = s.again(ctx, func() (err error) {

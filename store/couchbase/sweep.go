@@ -82,8 +82,8 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 	return n, nil
 }
 
-// sweepLane enters a lane that is not on its board. It appends the tasks of the lane that became available before an
-// instant, and before the task at the cursor, if no page from the cursor on lists them.
+// sweepLane enters a lane that is not on its board. It appends the tasks of the lane that claims have passed, unless a
+// page from the cursor on lists them.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
 	on, err := s.lanes(ctx, l.queue)
 	if err == nil && !slices.Contains(on, l) {
@@ -96,31 +96,36 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if err != nil {
 		return 0, err
 	}
-	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
-		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has moved on and not deleted it
+	p, err := s.readPage(ctx, l, at.Page)
+	if err == nil && p == nil { // otherwise what later pages list would seem to be in no page
+		if _, err = s.heal(ctx, l, at.cursor); err == nil {
+			at, err = s.open(ctx, l)
+		}
 	}
-	first, err := s.front(ctx, l, at.cursor)
 	if err != nil {
 		return 0, err
 	}
-	if first != nil {
-		before = min(before, first.Available)
+	if p, err := s.readPage(ctx, l, at.Page-1); err == nil && p != nil && p.G == nil {
+		s.dropPage(ctx, l, at.Page-1, p.cas) // a claim has moved on and not deleted it
 	}
-	ids, err := query[string](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "before": before, "n": sweepMost})
+	ids, err := s.passedIn(ctx, l, at.cursor, before)
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}
+	docs, err := readEach(ctx, inTask, ids, func(ctx context.Context, r ref) (*doc, error) {
+		d, err := s.load(ctx, r)
+		return d, s.passing(err)
+	})
 	lost := map[entry]*task{}
-	for _, id := range ids {
-		d, err := s.load(ctx, ref{inTask, id})
-		if err = s.passing(err); err != nil {
-			return 0, err
-		}
+	for _, d := range docs {
 		if t := d.ready(); t != nil {
-			lost[entry{id, t.Lap, 0}] = t
+			lost[entry{d.ID, t.Lap, 0}] = t
 		}
 	}
-	if err := s.dropNamed(ctx, l, lost); err != nil {
+	if err == nil {
+		err = s.dropNamed(ctx, l, lost)
+	}
+	if err != nil {
 		return 0, err
 	}
 	if len(lost) > 0 {
@@ -130,6 +135,29 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 		return cmp.Or(cmp.Compare(a.Available, b.Available), cmp.Compare(a.ID, b.ID))
 	})
 	return len(lost), s.queueUp(ctx, inOrder...)
+}
+
+// passedIn returns the documents of a lane that became available by an instant, and before the task at the cursor. The
+// tasks of one call became available at the same instant, and are in the lane in the order of their ids.
+func (s *Store) passedIn(ctx context.Context, l lane, at cursor, by int64) (ids []string, err error) {
+	first, err := s.front(ctx, l, at)
+	if err != nil {
+		return nil, err
+	}
+	if first != nil {
+		by = min(by, first.Available)
+	}
+	type available struct {
+		ID string `json:"id"`
+		At int64  `json:"avl"`
+	}
+	rows, err := query[available](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "by": by, "n": sweepMost})
+	for _, r := range rows {
+		if first == nil || r.At < first.Available || r.ID < first.ID {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids, err
 }
 
 // front returns the first available task of a lane, or nil if it is not in the first page that has entries from the

@@ -1,7 +1,6 @@
 package couchbase
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 
@@ -54,6 +53,43 @@ func TestASweepFindsWhatWasPassedBehindWhatWaits(t *testing.T) {
 	}
 }
 
+// The cursor has passed tasks of a call, and others of the same call, which are available since the same instant, wait
+// behind it: in the same page, or in the next.
+func TestASweepFindsPassedTasksOfTheCallAtTheCursor(t *testing.T) {
+	for _, at := range []cursor{{1, 2}, {2, 0}} {
+		r := newRig(t, 1)
+		tasks, passed := r.some(pageSize+5), (at.Page-1)*pageSize+at.Place
+		r.add(tasks...)
+		was, err := r.b.open(r.ctx(), lineOfRig)
+		r.must("open", err)
+		r.must("move", r.b.move(r.ctx(), lineOfRig, was, at))
+		found, err := r.b.sweep(r.ctx(), 0)
+		if r.must("sweep", err); found != passed {
+			t.Errorf("the cursor is at %v: %d of %d tasks are lined up again", at, found, passed)
+		}
+		if got := r.claimAll(store.MaxPage); len(got) != len(tasks) {
+			t.Errorf("the cursor is at %v: %d of %d are claimed", at, len(got), len(tasks))
+		}
+	}
+}
+
+// A failover has set the cursor back to a page that was deleted, and nobody claims from the lane. The sweep appends the
+// tasks of that page only, and once.
+func TestASweepOfALaneWhosePageAtTheCursorIsLost(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(pageSize + 5)...)
+	_, err := r.b.lines.Remove(lineOfRig.page(1), nil)
+	r.must("remove", err)
+	for _, want := range []int{pageSize, 0} {
+		if found, err := r.b.sweep(r.ctx(), 0); found != want || err != nil {
+			t.Errorf("%d tasks are lined up again, want %d: %v", found, want, err)
+		}
+	}
+	if got := r.claimAll(store.MaxPage); len(got) != pageSize+5 {
+		t.Errorf("%d of %d are claimed", len(got), pageSize+5)
+	}
+}
+
 // A failover has lost the seal of a full page. A claim that has claimed all of it seals it again.
 func TestAPageWhoseSealWasLostHoldsUpNoClaim(t *testing.T) {
 	r := newRig(t, 1)
@@ -88,28 +124,27 @@ func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
 // While a sweep looks at a lane, claims continue and delete the page that it begins with. Tasks in later pages are not
 // lined up again.
 func TestASweepBesideClaimsLinesNothingUpAnew(t *testing.T) {
-	r := newRig(t, 1)
-	tasks := make([]store.NewTask, 3*pageSize)
-	for i := range tasks {
-		tasks[i] = r.task(fmt.Sprintf("t%d", i), nil)
-	}
-	r.add(tasks...)
-	first := lane{"q", 0}.page(1)
-	var hit atomic.Bool
-	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
-		if code == memd.CmdGet && key == first && hit.CompareAndSwap(false, true) {
-			_, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: pageSize + 1,
-				Token: store.NewToken()})
-			if err != nil {
-				t.Errorf("claim: %v", err)
+	for n, met := int64(1), true; met; n++ { // at each read of that page
+		r := newRig(t, 1)
+		r.add(r.some(3 * pageSize)...)
+		var count atomic.Int64
+		r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
+			if code == memd.CmdGet && key == lineOfRig.page(1) && count.Add(1) == n {
+				_, err := r.a.Claim(r.ctx(), store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: pageSize + 1,
+					Token: store.NewToken()})
+				if err != nil {
+					t.Errorf("claim: %v", err)
+				}
 			}
+			return cbfake.Sound
+		}})
+		found, err := r.b.sweep(r.ctx(), 0)
+		r.f.Set(cbfake.Faults{})
+		if r.must("sweep", err); found > 0 {
+			t.Errorf("read %d: %d tasks are lined up anew", n, found)
 		}
-		return cbfake.Sound
-	}})
-	n, err := r.b.sweep(r.ctx(), 0)
-	r.f.Set(cbfake.Faults{})
-	r.must("sweep", err)
-	if n > 0 || !hit.Load() {
-		t.Errorf("%d tasks were lined up anew", n)
+		if met = count.Load() >= n; !met && n < 3 {
+			t.Errorf("the sweep reads the page %d times", n-1)
+		}
 	}
 }

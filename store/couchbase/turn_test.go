@@ -212,10 +212,10 @@ func TestTheFirstInLine(t *testing.T) {
 	r.add(tasks...)
 	look := func(groups, queries int) {
 		t.Helper()
-		before := r.b.queries.Load()
+		before := r.f.Queries()
 		turns, err := r.b.Turns(r.ctx(), r.term, 100, 2)
 		r.must("turns", err)
-		if asked := r.b.queries.Load() - before; len(turns) != groups || asked != int64(queries) {
+		if asked := r.f.Queries() - before; len(turns) != groups || asked != int64(queries) {
 			t.Errorf("%d groups by %d queries", len(turns), asked)
 		}
 		for _, of := range turns {

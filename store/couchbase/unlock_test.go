@@ -1,6 +1,7 @@
 package couchbase
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/couchbase/gocbcore/v10/memd"
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // A claim of a part of a sheet leaves the cursor where it is, and unlocks it, so that the next claim need not wait
@@ -38,5 +40,28 @@ func TestAClaimOfAPartOfASheetUnlocksTheCursor(t *testing.T) {
 				t.Errorf("three claims took %v, %d locks and %d writes of the cursor", took, locks.Load(), writes.Load())
 			}
 		})
+	}
+}
+
+// A failover has lost the page at a cursor that another claim has locked. Until the lock has expired, claims do not
+// search for the next page, since they could not move the cursor there.
+func TestALockedCursorWhosePageIsLost(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.task("x", nil))
+	_, err := r.b.makePage(r.ctx(), lineOfRig, 2)
+	r.must("page", err)
+	_, err = r.b.lines.Remove(lineOfRig.page(1), nil)
+	r.must("remove", err)
+	_, err = r.b.lines.GetAndLock(lineOfRig.cursor(), lockTime, nil)
+	r.must("lock", err)
+	before := r.f.Requests()
+	r.look()
+	if n := r.f.Requests() - before; n > 10 {
+		t.Errorf("the claim takes %d requests", n)
+	}
+	r.f.ForgetLocks()
+	r.add(r.task("y", nil))
+	if got := r.claimAll(10); !slices.Equal(got, []store.ID{r.ids["y"]}) {
+		t.Errorf("%v are claimed", got)
 	}
 }

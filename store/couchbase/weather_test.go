@@ -11,11 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/couchbase/gocbcore/v10/memd"
-
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
-	"github.com/tuskqueue/tusk/store/rules"
 	"github.com/tuskqueue/tusk/store/storetest"
 )
 
@@ -320,84 +317,5 @@ func (w *weather) judge() {
 		if n > 1 {
 			w.Errorf("%v has %d accepted completions", id, n)
 		}
-	}
-}
-
-// An enqueue that finds a key held, and whose holder then ends, does not bring the holder back to life.
-func TestAReplacementOfWhatHasJustEnded(t *testing.T) {
-	r := newRig(t, 1)
-	r.add(r.task("x", keyed("k", store.Skip)))
-	r.claim()
-	other := openFake(t, r.f)
-	var begun atomic.Bool
-	r.f.Set(cbfake.Faults{Request: func(_ memd.CmdCode, key string) cbfake.Spoil {
-		if key == r.ids["x"].String() && begun.CompareAndSwap(false, true) { // the key is read, its holder is not
-			lost, err := other.Finish(r.ctx(), []store.Outcome{r.outcome("x", store.Completed)})
-			if err != nil || len(lost) > 0 {
-				t.Errorf("finish: %v, %v", lost, err)
-			}
-		}
-		return cbfake.Sound
-	}})
-	did, err := r.b.Enqueue(r.ctx(), []store.NewTask{r.task("new", keyed("k", store.Replace))})
-	r.must("enqueue", err)
-	if did[0].Result != store.Added {
-		t.Errorf("the ended task was %v", did[0].Result)
-	}
-	r.drain()
-	r.all(true, "new")
-	r.once("x", true)
-}
-
-// A rerun sees the holder of its key running and waits for its end. Before that is written the attempt fails, so that
-// the holder waits for a retry. Then the holder takes the new values at once, instead of running with the old ones
-// first.
-func TestARerunOfWhatHasJustFailed(t *testing.T) {
-	r := newRig(t, 1)
-	r.add(r.task("x", keyed("k", store.Skip)))
-	r.claim()
-	other := openFake(t, r.f)
-	name := keyRef(rules.KeyName{Queue: "q", Key: "k"}).ID
-	var begun atomic.Bool
-	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
-		if code == memd.CmdReplace && key == name && begun.CompareAndSwap(false, true) {
-			o := r.outcome("x", store.Retryable)
-			o.Delay = time.Hour
-			lost, err := other.Finish(r.ctx(), []store.Outcome{o})
-			if err != nil || len(lost) > 0 {
-				t.Errorf("finish: %v, %v", lost, err)
-			}
-		}
-		return cbfake.Sound
-	}})
-	did, err := r.b.Enqueue(r.ctx(), []store.NewTask{r.task("new", keyed("k", store.Rerun))})
-	r.must("enqueue", err)
-	if x := r.get(r.ids["x"]); did[0].Result != store.Replaced || x.State != store.Available || x.Kind != "new" {
-		t.Errorf("the rerun was %v, and the task that failed is %v with the args of %s", did[0].Result, x.State, x.Kind)
-	}
-}
-
-// While the index cannot be asked, the tasks that dead workers meant to lease are still rescued. A round waits for the
-// index once, however many workers have died.
-func TestARescueWithoutAnIndex(t *testing.T) {
-	r := newRig(t, 1)
-	r.add(r.task("x", nil))
-	r.claim()
-	r.b.queryTimeout = 100 * time.Millisecond
-	r.f.DropIndex("tusk", "tusk_run")
-	r.beat(r.b, r.worker, time.Nanosecond)
-	for range 5 {
-		r.beat(r.b, storetest.NewID(), time.Nanosecond) // these hold nothing
-	}
-	before := r.b.queries.Load()
-	dead, err := r.b.Rescue(r.ctx(), r.term, 10)
-	r.must("rescue", err)
-	if asked := r.b.queries.Load() - before; len(dead) != 1 || dead[0].ID != r.ids["x"] || asked != 0 {
-		t.Fatalf("rescued %d tasks, and asked the index %d times", len(dead), asked)
-	}
-	r.end(&dead[0], store.Completed)
-	dead, err = r.b.Rescue(r.ctx(), r.term, 10)
-	if asked := r.b.queries.Load() - before; len(dead) != 0 || err == nil || asked != 1 {
-		t.Errorf("rescued %d tasks, and asked the index %d times: %v", len(dead), asked, err)
 	}
 }

@@ -294,7 +294,9 @@ func (l *lent) take(r ref, ends []*store.Outcome) map[ref]*doc {
 func (l *lent) forgo(worker, token string) {
 	l.lock()
 	defer l.mu.Unlock()
-	l.ended[worker] = append(l.ended[worker], token)
+	if !slices.Contains(l.ended[worker], token) { // a claim may be repeated more than once
+		l.ended[worker] = append(l.ended[worker], token)
+	}
 }
 
 // closed returns up to n tokens under which a worker no longer holds anything, and forgets them.
