@@ -71,11 +71,14 @@ const (
 
 // offered are tasks of a queue that others will be notified of if they are not claimed.
 type offered struct {
-	until  map[store.ID]time.Time
+	spans  map[store.ID]span
 	timer  *time.Timer   // nil if no task is offered
 	rest   time.Duration // zero if the last task was claimed in time
 	rested time.Time     // the end of the rest
 }
+
+// span is the time that the workers of this process have to claim a task.
+type span struct{ from, until time.Time }
 
 // beat records a beat of a worker of this process.
 func (n *near) beat(b *store.Beat) {
@@ -222,7 +225,7 @@ func (s *Store) offer(queue string, ids []store.ID) {
 		if len(n.queues) >= mostQueues {
 			clear(n.queues)
 		}
-		o = &offered{until: map[store.ID]time.Time{}}
+		o = &offered{spans: map[store.ID]span{}}
 		n.queues[queue] = o
 	}
 	if time.Now().Before(o.rested) || !n.bell.Ring(queue) {
@@ -232,9 +235,9 @@ func (s *Store) offer(queue string, ids []store.ID) {
 		return
 	}
 	patience := max(n.patience(queue), n.leastPatience())
-	until := time.Now().Add(patience)
+	now := time.Now()
 	for _, id := range ids {
-		o.until[id] = until
+		o.spans[id] = span{now, now.Add(patience)}
 	}
 	if o.timer == nil {
 		o.timer = time.AfterFunc(patience, func() { s.lapse(queue, o) })
@@ -256,25 +259,27 @@ func (s *Store) present(queues []string, ids []store.ID) {
 func (s *Store) lapse(queue string, o *offered) {
 	n := &s.near
 	n.mu.Lock()
-	now, wait, tell, missed := time.Now(), time.Duration(-1), false, false
-	for id, until := range o.until {
+	now, wait := time.Now(), time.Duration(-1)
+	var tell, missed, taken bool
+	for id, had := range o.spans {
 		as, is := n.expected[id]
-		left := until.Sub(now)
+		left := had.until.Sub(now)
 		if is && left > 0 {
 			wait = left
 			continue
 		}
-		delete(o.until, id)
-		if tell = tell || is; is && as == stored {
+		delete(o.spans, id)
+		tell, taken = tell || is, taken || !is
+		if is && as == stored {
 			delete(n.expected, id)
-			missed = true
+			missed = missed || !had.from.Before(o.rested) // tasks offered before a rest began do not prolong it
 		}
 	}
 	switch {
 	case missed:
 		o.rest = min(max(2*o.rest, firstRest), mostRest)
 		o.rested = now.Add(o.rest)
-	case !tell:
+	case taken && !tell:
 		o.rest = 0
 	}
 	if o.timer = nil; wait >= 0 {
@@ -292,7 +297,7 @@ func (s *Store) lapseAll() {
 	n.mu.Lock()
 	var names []string
 	for queue, o := range n.queues {
-		for id := range o.until {
+		for id := range o.spans {
 			if _, is := n.expected[id]; is {
 				names = append(names, queue)
 				break

@@ -199,6 +199,24 @@ func TestOthersAreToldAtOnceForLongerTheMoreTasksInARowAreNotTaken(t *testing.T)
 	})
 }
 
+// One stall of a worker, during which several tasks are offered, counts once.
+func TestTasksThatWereOfferedTogetherAreMissedOnce(t *testing.T) {
+	s, _, own, others := neighbours(t)
+	startUnhurried(t, s, 300*time.Millisecond)
+	for range 5 {
+		if _, err := s.Enqueue(t.Context(), newTasks(1, "q")); err != nil {
+			t.Fatal(err)
+		}
+		await(t, own, ofQueues)
+		time.Sleep(20 * time.Millisecond)
+	}
+	await(t, others, ofQueues)
+	eventually(t, "no task is expected", func() bool { return s.Expected() == 0 })
+	if rest := s.Rest("q"); rest != 10*time.Millisecond {
+		t.Errorf("others are told at once for %v", rest)
+	}
+}
+
 func TestOthersAreToldAtOnceWhereTheProcessHasEnoughToDo(t *testing.T) {
 	s, other, _, others := neighbours(t)
 	worker := startWorker(t, s)
