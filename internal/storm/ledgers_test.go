@@ -299,7 +299,7 @@ func (c *cluster) leases(ctx context.Context, p ledgers.Place) (n int, err error
 
 // mourning is how long a worker may claim after its tasks were taken back, in other ledgers.
 func (g *ground) mourning() int64 {
-	if g.cluster != nil {
+	if g != nil && g.cluster != nil { // tests of the judges have no ground
 		return int64(stormLease)
 	}
 	return 0
@@ -308,7 +308,7 @@ func (g *ground) mourning() int64 {
 // unreachable returns for how long faults struck between two times, if they can cut a worker off from one ledger while
 // it claims in others.
 func (c *checker) unreachable(from, until int64) (sum int64) {
-	if c.ground.cluster == nil {
+	if c.ground == nil || c.ground.cluster == nil {
 		return 0
 	}
 	for _, one := range c.troubles {

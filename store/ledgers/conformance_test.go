@@ -154,7 +154,5 @@ func TestCompareOnOneLedger(t *testing.T) {
 // In pinned queues the whole contract holds, including order.
 func TestConformancePinned(t *testing.T) { storetest.Run(t, engine((*ledgers.Store).PinAll)) }
 
-func TestComparePinned(t *testing.T) { storetest.Compare(t, engine((*ledgers.Store).PinAll)) }
-
 // Keys that are used again and again, over ledgers in which keys and tasks are apart.
 func TestReruns(t *testing.T) { storetest.Reruns(t, engine(func(*ledgers.Store) {}), 500) }
