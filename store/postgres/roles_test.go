@@ -284,8 +284,15 @@ func TestCheckNamesWhatBreaksTusk(t *testing.T) {
 
 // Check says what to grant to a role that lacks rights. With these rights, it works and leads.
 func TestCheckNamesTheRightsThatARoleLacks(t *testing.T) {
+	for name, reads := range map[string]bool{"of tables": false, "of functions, too": true} {
+		t.Run(name, func(t *testing.T) { checkRights(t, reads) })
+	}
+}
+
+// checkRights checks a role that may read the tables and, if reads is set, call the functions that only read.
+func checkRights(t *testing.T, reads bool) {
 	dsn := pgtest.DSN(t)
-	_, pool := open(t, dsn, true)
+	owner, pool := open(t, dsn, true)
 	exec := func(text string) {
 		t.Helper()
 		if _, err := pool.Exec(context.Background(), text); err != nil {
@@ -297,6 +304,9 @@ func TestCheckNamesTheRightsThatARoleLacks(t *testing.T) {
 	t.Cleanup(func() { exec(fmt.Sprintf("drop owned by %s; drop role %[1]s", role)) })
 	exec(fmt.Sprintf("grant usage on schema tusk to %s; grant select on all tables in schema tusk to %[1]s; "+
 		"grant usage on sequence tusk.beside to %[1]s", role))
+	if reads {
+		exec("select " + owner.FunctionSchema() + ".grant_rights()")
+	}
 	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)

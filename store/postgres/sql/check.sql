@@ -27,7 +27,12 @@ select pg_catalog.concat_ws('; ', (
           then not pg_catalog.has_table_privilege(c.oid, pg_catalog.split_part(r.may, ' ', 1))
         else false end
       group by r.no, r.may) m),
-  case when not pg_catalog.has_schema_privilege('tusk_fn', 'usage') then 'select tusk_fn.grant_rights()' end)
+  case when not pg_catalog.has_schema_privilege('tusk_fn', 'usage')
+      or not exists (
+        select from pg_catalog.pg_proc p
+        join pg_catalog.pg_namespace n on n.oid = p.pronamespace and n.nspname = 'tusk_fn'
+        where p.proname = 'hold_lead' and pg_catalog.has_function_privilege(p.oid, 'execute'))
+    then 'select tusk_fn.grant_rights()' end)
 
 -- name: open_schemas
 -- Schemas in this session's search path in which any role may create objects.
