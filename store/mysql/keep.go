@@ -124,8 +124,8 @@ func (s *Store) Admit(ctx context.Context, term int64, limit int) (done store.Ad
 				done.Queues = append(done.Queues, queue)
 			}
 		}
-		if len(due) < size || done.Count >= limit {
-			return done, nil
+		if len(due) < size || done.Count >= limit || done.Count > 0 && size < maxAdmitted/10 {
+			return done, nil // the next round goes on, by larger pages
 		}
 		after = due[len(due)-1] // what is left up to there is held
 	}
