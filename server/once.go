@@ -227,8 +227,24 @@ func (s *Server) tidy(ctx context.Context) {
 		if err := s.book.PruneAudit(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("the audit log is not pruned", "error", err)
 		}
-		if rest(ctx, onceTidy); ctx.Err() != nil {
+		if s.pruneUntil(ctx, time.After(onceTidy)); ctx.Err() != nil {
 			return
+		}
+	}
+}
+
+// pruneUntil prunes the audit log whenever it has grown, until it is time to tidy everything.
+func (s *Server) pruneUntil(ctx context.Context, tidy <-chan time.Time) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tidy:
+			return
+		case <-s.book.AuditGrown():
+		}
+		if err := s.book.PruneAudit(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("the audit log is not pruned", "error", err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -23,6 +24,8 @@ const (
 const (
 	collapseFor  = time.Minute // a refusal that is repeated within this time is counted
 	maxCollapsed = 1000        // refusals that are counted at the same time
+	pruneEvery   = 250         // entries written between signals to prune the log
+	prunePage    = 500         // entries read at a time to prune the log
 )
 
 // Entry is one line of the audit log: what an operator did or tried to do.
@@ -51,6 +54,8 @@ func (e Entry) refused() bool { return e.Result != "ok" && e.Result != "" }
 type auditor struct {
 	mu       sync.Mutex
 	repeated map[refusal]*repeats
+	written  atomic.Int64
+	grown    chan struct{}
 }
 
 // refusal identifies refusals that count as the same.
@@ -120,8 +125,17 @@ func (b *Book) append(ctx context.Context, e Entry) error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
+	if b.audit.written.Add(1)%pruneEvery == 0 {
+		select {
+		case b.audit.grown <- struct{}{}:
+		default: // the log is to be pruned already
+		}
+	}
 	return nil
 }
+
+// AuditGrown signals that so many entries were written that the log must be pruned.
+func (b *Book) AuditGrown() <-chan struct{} { return b.audit.grown }
 
 // Entries returns the log, newest first.
 func (b *Book) Entries(ctx context.Context) ([]Entry, error) {
@@ -141,21 +155,30 @@ func (b *Book) Entries(ctx context.Context) ([]Entry, error) {
 	return entries, nil
 }
 
-// PruneAudit deletes entries beyond the limits of the log. It reads the whole log.
+// PruneAudit deletes entries beyond the limits of the log. It reads the whole log, page by page.
 func (b *Book) PruneAudit(ctx context.Context) error {
-	records, err := b.store.Records(ctx, store.RecordFilter{Kind: auditRecord})
-	if err != nil {
-		return fmt.Errorf("audit: %w", err)
-	}
-	slices.SortFunc(records, func(x, y store.Record) int { return strings.Compare(x.Name, y.Name) })
-	entries := make([]Entry, len(records))
-	for i, r := range records {
-		if entries[i], err = decode[Entry](r); err != nil {
-			return err
+	var records []store.Record // without bodies
+	var entries []Entry        // only what surplus needs
+	for page := (store.RecordFilter{Kind: auditRecord, Limit: prunePage}); ; {
+		read, err := b.store.Records(ctx, page)
+		if err != nil {
+			return fmt.Errorf("audit: %w", err)
+		}
+		if len(read) == 0 {
+			break
+		}
+		page.After = read[len(read)-1].Name
+		for _, r := range read {
+			e, err := decode[Entry](r)
+			if err != nil {
+				return err
+			}
+			r.Body = nil
+			records = append(records, r)
+			entries = append(entries, Entry{At: e.At, WhoID: e.WhoID, Result: e.Result})
 		}
 	}
 	for _, i := range surplus(entries, time.Now()) {
-		records[i].Body = nil
 		// Another process may have deleted it already.
 		_, _, _ = b.store.PutRecord(ctx, store.PutRecord{Record: records[i]})
 	}

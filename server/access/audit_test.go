@@ -13,11 +13,14 @@ import (
 // reads counts how often records are read.
 type reads struct {
 	*memory.Store
-	n int
+	n, most int
+	whole   bool
 }
 
 func (r *reads) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	r.n++
+	r.most = max(r.most, f.Limit)
+	r.whole = r.whole || f.Limit == 0
 	return r.Store.Records(ctx, f)
 }
 
@@ -37,8 +40,14 @@ func TestAnEntryIsWrittenWithoutReadingTheLog(t *testing.T) {
 	if s.n > 0 {
 		t.Errorf("records were read %d times", s.n)
 	}
+	if len(b.AuditGrown()) != 1 {
+		t.Error("nothing signals that the log must be pruned")
+	}
 	if err := b.PruneAudit(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	if s.whole || s.most > prunePage {
+		t.Errorf("the log was not read page by page: %d at once", s.most)
 	}
 	entries, err := b.Entries(t.Context())
 	if err != nil || len(entries) != MaxRefused+1 || entries[0].WhoID != "ada" {

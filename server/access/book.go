@@ -56,7 +56,8 @@ type page struct {
 // NewBook returns a book.
 func NewBook(s store.Recorder) *Book {
 	return &Book{store: s, cache: map[string]page{}, uses: map[string]time.Time{},
-		hashing: make(chan struct{}, max(1, runtime.NumCPU()/2)), asking: make(chan struct{}, 1)}
+		hashing: make(chan struct{}, max(1, runtime.NumCPU()/2)), asking: make(chan struct{}, 1),
+		audit: auditor{grown: make(chan struct{}, 1)}}
 }
 
 // find returns a record, at most refresh old. It also finds a record that another process has just created.
