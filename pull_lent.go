@@ -58,6 +58,9 @@ func (p *Puller) claimSome(ctx context.Context, r Pull) (lent []Lent, found bool
 		Running: p.Lent()}
 	p.ask(request.Token, true)
 	defer p.ask(request.Token, false)
+	if p.isClosed() { // the shutdown waits for claims in progress, and must not wait for new ones
+		return nil, false, ErrShutdown
+	}
 	// If the caller disconnects, what was claimed for it must still be known.
 	sure, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()

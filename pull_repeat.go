@@ -79,10 +79,20 @@ func (p *Puller) recognize(ctx context.Context, verdicts []Verdict, results []er
 	if len(doubts) == 0 {
 		return nil
 	}
-	f.Limit = len(f.IDs)
-	tasks, err := p.client.store.List(ctx, f)
-	if err != nil {
-		return fmt.Errorf("finish: %w", err)
+	var tasks []store.Task
+	for some := range slices.Chunk(f.IDs, guestDetail) {
+		page := f
+		page.IDs, page.Limit = some, len(some)
+		found, err := p.client.store.List(ctx, page)
+		if err != nil {
+			return fmt.Errorf("finish: %w", err)
+		}
+		for _, t := range found { // outputs and logs may be large
+			if t.Detail != nil {
+				t.Detail = &store.Detail{Attempts: t.Detail.Attempts}
+			}
+			tasks = append(tasks, t)
+		}
 	}
 	for i, u := range doubts {
 		v := verdicts[i]

@@ -13,6 +13,7 @@ import (
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/store"
@@ -31,7 +32,8 @@ type Archive struct {
 	mu        sync.Mutex
 	manifests map[string]Manifest // by path; they never change
 
-	asking      gate.Gate // held while the catalogue is read from the object store
+	finding     *semaphore.Weighted // lookups by id, each of which holds pages of files in memory
+	asking      gate.Gate           // held while the catalogue is read from the object store
 	catalogueMu sync.Mutex
 	catalogue   catalogue
 
@@ -44,7 +46,7 @@ type Archive struct {
 // New returns an Archive of an object store. Files that are read as a whole are downloaded to dir,
 // or to the directory for temporary files if dir is empty.
 func New(b *blob.Bucket, dir string) *Archive {
-	return &Archive{bucket: b, dir: dir, asking: gate.New(), manifests: map[string]Manifest{},
+	return &Archive{bucket: b, dir: dir, finding: semaphore.NewWeighted(mostFinding), asking: gate.New(), manifests: map[string]Manifest{},
 		footers: map[string]*list.Element{}}
 }
 
@@ -107,8 +109,15 @@ func (a *Archive) readable(ctx context.Context, damaged func(path string, err er
 	return slices.Collect(maps.Values(now)), nil
 }
 
+// mostFinding is how many lookups by id run at a time. The others wait.
+const mostFinding = 8
+
 // Find returns a task by its id. The error is ErrNotFound.
 func (a *Archive) Find(ctx context.Context, id store.ID) (task store.Task, err error) {
+	if err := a.finding.Acquire(ctx, 1); err != nil {
+		return task, fmt.Errorf("find in the archive: %d lookups are in progress: %w", mostFinding, err)
+	}
+	defer a.finding.Release(1)
 	manifests, read, err := a.remembered(ctx)
 	if err != nil {
 		return task, err

@@ -31,7 +31,7 @@ func (s *Store) Follow(ctx context.Context, on bool) (cursor string, err error) 
 		return nil
 	})
 	if err == nil && !on {
-		err = s.Forget(ctx, cursor)
+		err = s.Forget(context.WithoutCancel(ctx), cursor) // nobody else deletes the rest
 	}
 	return cursor, wrap("follow", err)
 }
