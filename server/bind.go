@@ -67,7 +67,8 @@ func (c *call) bind(in any) error {
 	v := reflect.ValueOf(in).Elem()
 	values := c.r.URL.Query()
 	var known []string
-	once := c.r.Method != http.MethodPost || len(c.r.Header.Values(onceHeader)) == 0
+	once := c.r.Method != http.MethodPost || len(c.r.Header.Values(onceHeader)) == 0 ||
+		c.r.Header.Get("Tusk-Task-Id") != "" // a task of kind http always sends the key
 	for _, p := range c.route.params {
 		if p.In == "query" {
 			known = append(known, p.Name)
