@@ -83,13 +83,15 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	defer cancel()
 	lost, err := p.client.store.Finish(sure, outcomes)
 	held := new(store.HeldError)
-	if err != nil && !errors.As(err, &held) {
-		if !errors.Is(err, store.ErrNotCommitted) {
-			for i := range outcomes {
-				o := &outcomes[i]
+	some := errors.As(err, &held) // the others are written
+	if err != nil && !errors.Is(err, store.ErrNotCommitted) {
+		for i := range outcomes {
+			if o := &outcomes[i]; !some || slices.Contains(held.Tasks, o.Task.ID) {
 				p.remember(verdicts[first[Receipt{o.Task.ID, o.Task.Lease}]], unsureOf(o))
 			}
 		}
+	}
+	if err != nil && !some {
 		return nil, err
 	}
 	gone := map[ID]bool{}

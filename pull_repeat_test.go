@@ -140,6 +140,45 @@ func (n *noAnswer) Finish(ctx context.Context, outcomes []store.Outcome) ([]stor
 	return lost, err
 }
 
+// partAnswer is a store of two parts. The answer of the second, which ends the last outcome of a call, is lost once.
+type partAnswer struct {
+	store.Store
+	lost atomic.Bool
+}
+
+func (p *partAnswer) Unwrap() store.Store { return p.Store }
+
+func (p *partAnswer) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	lost, err := p.Store.Finish(ctx, outcomes)
+	if err == nil && p.lost.CompareAndSwap(false, true) {
+		last := outcomes[len(outcomes)-1].Task.ID
+		err = errors.Join(&store.HeldError{Tasks: []store.ID{last}}, store.ErrUnavailable)
+	}
+	return lost, err
+}
+
+func TestAVerdictThatWasLeftOutForALostAnswerMayBeRepeated(t *testing.T) {
+	inBubble(t, "one of two", func(t *testing.T, s *shop) {
+		s.client = clientOf(t, &partAnswer{Store: s.store})
+		p, end := s.pull()
+		defer end()
+		var verdicts []tusk.Verdict
+		for range 2 {
+			s.enqueue(count{}, nil)
+		}
+		for _, r := range lend(t, p, 2) {
+			verdicts = append(verdicts, tusk.Verdict{Receipt: r})
+		}
+		if _, err := p.Finish(t.Context(), verdicts); err == nil {
+			t.Fatal("the answer was not lost")
+		}
+		results, err := p.Finish(t.Context(), verdicts)
+		if err != nil || results[0] != nil || results[1] != nil {
+			t.Errorf("repeated: %v, %v", results, err)
+		}
+	})
+}
+
 func TestAVerdictWhoseAnswerWasLostMayBeRepeated(t *testing.T) {
 	for name, c := range map[string]struct {
 		err       error

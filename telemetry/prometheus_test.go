@@ -70,13 +70,23 @@ var elsewhere = map[string]string{
 	"TuskGone":     "in deploy/prometheus/alerts_test.yml",
 }
 
-func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
-	if _, err := exec.LookPath("prometheus"); err != nil {
-		if os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1" {
+// needsPrometheus skips a test without Prometheus and its promtool, or fails it if all tests have to run.
+func needsPrometheus(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"prometheus", "promtool"} {
+		_, err := exec.LookPath(program)
+		switch {
+		case err == nil:
+		case os.Getenv("CI") == "true" || os.Getenv("TUSK_TEST_ALL") == "1":
 			t.Fatal("install Debian's package prometheus: ", err)
+		default:
+			t.Skip(err)
 		}
-		t.Skip(err)
 	}
+}
+
+func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
+	needsPrometheus(t)
 	targets := []string{ill(t), unreachable(t), clockOff(t), exhausted(t)}
 	if full := fullDisk(t); full != "" {
 		delete(elsewhere, "TuskDiskFull")
@@ -122,9 +132,7 @@ func TestARealPrometheusFindsEachMetricAndFiresEachAlert(t *testing.T) {
 }
 
 func TestTheAlertRulesFollowAHistory(t *testing.T) {
-	if _, err := exec.LookPath("promtool"); err != nil {
-		t.Skip(err)
-	}
+	needsPrometheus(t)
 	check := exec.Command("promtool", "test", "rules", "alerts_test.yml")
 	check.Dir = "../deploy/prometheus"
 	if out, err := check.CombinedOutput(); err != nil {

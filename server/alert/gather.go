@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	readTime = deadline / 6 // for one of the five reads of a look
+	readTime = deadline / 7 // for one of the six reads of a look
 	day      = 24 * time.Hour
 )
 
@@ -33,7 +33,8 @@ func (r *Runner) gather(
 		}},
 		{[]Kind{NoWorker}, func(ctx context.Context) error { return r.served(ctx, workers, f.Served) }},
 		{[]Kind{Missed}, func(ctx context.Context) (err error) { f.Schedules, err = r.client.Schedules(ctx); return err }},
-		{[]Kind{Stalled, Discarded}, func(ctx context.Context) error { return r.count(ctx, alerts, &f) }},
+		{[]Kind{Stalled, Discarded}, func(ctx context.Context) error { return r.count(ctx, &f) }},
+		{[]Kind{Stalled}, func(ctx context.Context) error { return r.spans(ctx, alerts, &f) }},
 	} {
 		needed := func(a Alert) bool { return slices.Contains(source.kinds, a.Kind) && !unknown[a.Kind] }
 		if !slices.ContainsFunc(alerts, needed) {
@@ -76,13 +77,19 @@ func (r *Runner) served(ctx context.Context, workers []store.Worker, served map[
 	return err
 }
 
-// count reads which attempts have ended: in the last minutes and, for queues where none has, within the whole span of
-// a rule. A span may be 30 days, and statistics are large, so these are read in buckets of a day.
-func (r *Runner) count(ctx context.Context, alerts []Alert, f *Facts) (err error) {
-	recent := f.Now.Truncate(time.Minute).Add(-time.Minute)
-	if f.Stats, err = r.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: recent}); err != nil {
-		return err
-	}
+// recent returns the time from which count reads.
+func (f *Facts) recent() time.Time { return f.Now.Truncate(time.Minute).Add(-time.Minute) }
+
+// count reads which attempts have ended in the last minutes.
+func (r *Runner) count(ctx context.Context, f *Facts) (err error) {
+	f.Stats, err = r.client.Stats(ctx, store.StatsFilter{Bucket: time.Minute, From: f.recent()})
+	return err
+}
+
+// spans finds the queues in which attempts have ended within the span of a rule. Where count has found none, it reads
+// the whole span. That may be 30 days, and statistics are large, so they are read in buckets of a day.
+func (r *Runner) spans(ctx context.Context, alerts []Alert, f *Facts) error {
+	recent := f.recent()
 	f.Ended = map[time.Duration]map[string]bool{}
 	for i := range alerts {
 		over := alerts[i].Over

@@ -20,6 +20,7 @@ type counted struct {
 	store.Store
 	minutes []store.Stat
 	failed  error
+	slow    time.Duration // the bucket that cannot be read; 0 means all
 	most    int
 }
 
@@ -30,6 +31,9 @@ func (c *counted) Stats(_ context.Context, f store.StatsFilter) ([]store.Stat, e
 	}
 	stats := sums.Stats()
 	c.most = max(c.most, len(stats))
+	if c.slow != 0 && c.slow != f.Bucket {
+		return stats, nil
+	}
 	return stats, c.failed
 }
 
@@ -50,7 +54,7 @@ func TestALongSpanReadsFewStatistics(t *testing.T) {
 		600 * time.Minute: true, 601 * time.Minute: false, 30 * day: false} {
 		rule := Rule{Kind: Stalled, Over: over}
 		f := Facts{Now: noon, Queues: []tusk.Queue{queue("busy0", 0, 1, 0), queue("busy1", 0, 1, 0), queue("late", 0, 1, 0)}}
-		if err := r.count(t.Context(), []Alert{{Rule: rule}}, &f); err != nil {
+		if err := errors.Join(r.count(t.Context(), &f), r.spans(t.Context(), []Alert{{Rule: rule}}, &f)); err != nil {
 			t.Fatal(err)
 		}
 		if found := Judge(&rule, &f); found.Holds != stalled {
@@ -83,5 +87,32 @@ func TestWhatCannotBeReadSilencesNoOtherAlert(t *testing.T) {
 	alerts, err := book.List(t.Context())
 	if err != nil || len(alerts) != 2 || !alerts[0].Since.IsZero() || alerts[1].Since.IsZero() {
 		t.Errorf("want only that no worker is there: %+v, %v", alerts, err)
+	}
+}
+
+// The span of a stalled rule cannot be read. The last minutes can, so discarded tasks are reported.
+func TestASpanThatCannotBeReadSilencesOnlyItsKind(t *testing.T) {
+	s := &counted{Store: memory.New(), failed: errors.New("too slow"), slow: day}
+	client := clientOf(t, s)
+	if _, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	worker := store.ID(tusk.NewID())
+	_, err := s.Extend(t.Context(), store.Beat{TTL: time.Hour,
+		Worker: store.Worker{ID: worker, Queues: []string{"default"}, Concurrency: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := s.Claim(t.Context(), store.ClaimRequest{Worker: worker, Token: store.NewToken(),
+		Queues: []string{"default"}, Limit: 1})
+	if err != nil || len(running) != 1 {
+		t.Fatal(running, err)
+	}
+	r := &Runner{client: client}
+	now := time.Now()
+	_, unknown, err := r.gather(t.Context(), []Alert{{Rule: Rule{Kind: Stalled, Over: time.Hour}},
+		{Rule: Rule{Kind: Discarded}}}, now)
+	if !errors.Is(err, s.failed) || !unknown[Stalled] || unknown[Discarded] {
+		t.Errorf("unknown are %v: %v", unknown, err)
 	}
 }

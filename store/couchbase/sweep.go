@@ -98,7 +98,11 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	}
 	p, err := s.readPage(ctx, l, at.Page)
 	if err == nil && p == nil { // otherwise what later pages list would seem to be in no page
-		if _, err = s.heal(ctx, l, at.cursor); err == nil {
+		var locked bool
+		if locked, err = s.heal(ctx, l, at.cursor); locked { // the next sweep looks again
+			return 0, err
+		}
+		if err == nil {
 			at, err = s.open(ctx, l)
 		}
 	}

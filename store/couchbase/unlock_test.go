@@ -59,6 +59,9 @@ func TestALockedCursorWhosePageIsLost(t *testing.T) {
 	if n := r.f.Requests() - before; n > 10 {
 		t.Errorf("the claim takes %d requests", n)
 	}
+	if found, err := r.b.sweep(r.ctx(), 0); found != 0 || err != nil {
+		t.Errorf("the sweep appends %d tasks, which may be listed behind the lock: %v", found, err)
+	}
 	r.f.ForgetLocks()
 	r.add(r.task("y", nil))
 	if got := r.claimAll(10); !slices.Equal(got, []store.ID{r.ids["y"]}) {

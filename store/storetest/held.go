@@ -72,10 +72,6 @@ func completedIn(h *held, tx store.Tx, then ...store.NewTask) error {
 var heldClauses = func() (all []clause) {
 	for _, of := range holds {
 		all = append(all, clause{"held/a user's open transaction that " + of.name + " costs others nothing", func(t *T) {
-			t.transactor()
-			if t.engine.OneWriter {
-				t.Skip("the engine has one writer: an open transaction that wrote holds up all others")
-			}
 			h := newHeld(t)
 			tx, commit, _ := t.begin()
 			err := of.do(h, tx)
@@ -94,10 +90,6 @@ var heldClauses = func() (all []clause) {
 	return append(all, heldTick,
 		clause{"held/a user's open transaction that enqueued a key holds up the outcome that brings it, and no other",
 			func(t *T) {
-				t.transactor()
-				if t.engine.OneWriter {
-					t.Skip("the engine has one writer: an open transaction that wrote holds up all others")
-				}
 				h := newHeld(t)
 				outcomes := h.bringers(100)
 				brings := &outcomes[70]
@@ -179,6 +171,11 @@ func (h *held) heldOne(one *store.Outcome, outcomes []store.Outcome) time.Durati
 }
 
 func newHeld(t *T) *held {
+	t.Helper()
+	t.transactor()
+	if t.engine.OneWriter {
+		t.Skip("the engine has one writer: an open transaction that wrote holds up all others")
+	}
 	h := &held{T: t, worker: t.worker(), tasks: map[string]*store.Task{}}
 	keys := []string{"mine", "second", "third"}
 	for _, k := range keys {
