@@ -75,7 +75,7 @@ func (app *App) loadConfig(cmd *cobra.Command) *config {
 }
 
 // ruledOut reports whether the command line has a flag that cannot be combined with f. What the command line says
-// counts more than a variable or the file.
+// takes precedence over a variable or the file.
 func ruledOut(cmd *cobra.Command, f *pflag.Flag) (is bool) {
 	const groups = "cobra_annotation_mutually_exclusive" // as MarkFlagsMutuallyExclusive names it
 	cmd.Flags().Visit(func(given *pflag.Flag) {

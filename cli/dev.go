@@ -139,7 +139,7 @@ func (app *App) devDatabase(d *devFlags) (cleanUp func(), err error) {
 	cleanUp = func() {}
 	named := app.config.source["db"] == sourceFlag
 	if named && app.config.source["dev.ephemeral"] != sourceFlag {
-		d.ephemeral = false // the command line counts more than a variable
+		d.ephemeral = false // the command line takes precedence over a variable
 	}
 	switch {
 	case d.ephemeral && (named || d.reset):

@@ -43,7 +43,7 @@ With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place 
   tusk enqueue import --args-file customers.json --archive file:///var/lib/tusk/archive
   tusk enqueue --from tasks.jsonl --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if from != "" && len(args) == 0 { // KIND counts more than a variable
+			if from != "" && len(args) == 0 { // KIND takes precedence over a variable
 				return app.enqueueFile(cmd.Context(), from, dryRun)
 			}
 			return app.enqueueOne(cmd, args, file, &task, dryRun)
@@ -70,7 +70,7 @@ With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place 
 func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task *taskFlags, dryRun bool) error {
 	raw := tusk.RawArgs{Name: args[0]}
 	if len(args) == 2 {
-		file = "" // what the command names counts more than a variable
+		file = "" // what the command names takes precedence over a variable
 		var err error
 		if raw.JSON, err = app.argsJSON(args[1]); err != nil {
 			return err

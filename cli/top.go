@@ -85,7 +85,7 @@ func (app *App) topSource(
 	ctx context.Context, t *topFlags,
 ) (source top.Source, where string, closeSource func(), err error) {
 	if app.config.source["db"] == sourceFlag && app.config.source["top.url"] != sourceFlag {
-		t.url = "" // the command line counts more than a variable
+		t.url = "" // the command line takes precedence over a variable
 	}
 	if t.url == "" {
 		if app.config.source["top.token_file"] == sourceFlag {

@@ -106,7 +106,7 @@ func TestAnEditOfATaskThatHasJustBegunLeavesItAlone(t *testing.T) {
 		}
 	}
 	a := submit(t, at, url.Values{"kind": {"k"}, "args": {`{"n":2}`}, "of": {e.ID.String()}, "edit": {"1"}})
-	if a.status != http.StatusConflict || !strings.Contains(a.text, "The task is running by now and was left alone.") {
+	if a.status != http.StatusConflict || !strings.Contains(a.text, "The task is running by now and was not changed.") {
 		t.Errorf("%d %s", a.status, a.text)
 	}
 	tasks, err := client.List(t.Context(), tusk.Filter{Detail: true})

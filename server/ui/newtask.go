@@ -263,7 +263,7 @@ func (v *visit) withdraw(of *tusk.TaskInfo) error {
 			return failure(http.StatusConflict, "The task has begun meanwhile and was told to stop. The edited one was not "+
 				"enqueued: clone the task once it has ended.")
 		case edited[0].Result != store.Changed:
-			return failure(http.StatusConflict, "The task is %v by now and was left alone. The edited one was not enqueued.",
+			return failure(http.StatusConflict, "The task is %v by now and was not changed. The edited one was not enqueued.",
 				edited[0].State)
 		}
 	}
