@@ -207,6 +207,12 @@ func (w *Worker) asks() []claim.Ask {
 	return asks
 }
 
+// ready reports whether a handler could begin with a task of a queue at once.
+func (w *Worker) ready(queue string) bool {
+	return w.slots.Held() < w.config.Concurrency && !w.slots.Refuses() && w.queues.recent() &&
+		slices.ContainsFunc(w.asks(), func(a claim.Ask) bool { return a.Most == 0 && slices.Contains(a.Queues, queue) })
+}
+
 // claimPause is the pause between small claims while more slots are about to become free.
 const claimPause = 5 * time.Millisecond
 

@@ -119,13 +119,25 @@ func lookAgain(workers int) time.Duration {
 func (w *queueWatch) hear() (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	hangs := !w.began.IsZero() && time.Since(w.began) > queueRefresh
-	if w.paused == nil || w.fails || hangs || time.Since(w.read) <= queueRefresh+queueGrace {
+	if w.paused == nil || w.serve() {
 		return false
 	}
 	w.heard = true
 	w.loop.Wake()
 	return true
+}
+
+// recent reports whether the settings are known, and recent enough to claim by.
+func (w *queueWatch) recent() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.paused != nil && w.serve()
+}
+
+// serve reports whether the known settings are used. The caller holds the lock.
+func (w *queueWatch) serve() bool {
+	hangs := !w.began.IsZero() && time.Since(w.began) > queueRefresh
+	return w.fails || hangs || time.Since(w.read) <= queueRefresh+queueGrace
 }
 
 // begin records that a read begins. It reports whether a hint has come, and resets that.

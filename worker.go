@@ -172,9 +172,10 @@ func (w *Worker) assemble() {
 	})
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
 	exchanger, _ := s.(store.Exchanger)
+	parker, _ := s.(store.Parker)
 	w.source = claim.New(s, claim.Options{Worker: w.heart.Worker, Dead: w.heart.Renew, Asks: w.asks,
 		Room: w.room, Take: w.take, Running: w.slots.Running, Poll: c.Poll, Every: c.ClaimEvery, Prompt: prompt(s),
-		Along: exchanger, Lender: w.finish, Log: w.log})
+		Along: exchanger, Lender: w.finish, Parker: parker, Ready: w.ready, Log: w.log})
 	w.queues.changed, w.queues.worker = func() { w.source.Hint() }, w.ID
 	if c.Poll >= queueRefresh {
 		w.queues.rests, w.queues.looked, w.queues.rarest = w.source.Rests, w.source.Looked, c.Lease/3

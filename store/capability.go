@@ -41,6 +41,34 @@ type Exchanged struct {
 	FinishErr error
 }
 
+// Parker is an engine that can lease a task to a worker of its own process in the transaction that stores it, so that an
+// idle worker needs no claim of its own. Only the outermost store is checked for it, as for Exchanger: a wrapper of
+// Claim has to wrap Park too.
+type Parker interface {
+	// Park leaves a claim with the engine until recall is called. The engine uses it at most once, when an Enqueue
+	// stores one task of its queues that may run at once and that no other task precedes. It need not use it at all.
+	Park(p *Parked) (recall func())
+}
+
+// Park calls Park of a store that is a Parker. With any other store, nothing happens.
+func Park(s Store, p *Parked) (recall func()) {
+	if engine, ok := s.(Parker); ok {
+		return engine.Park(p)
+	}
+	return func() {}
+}
+
+// Parked is a claim that waits for a task.
+type Parked struct {
+	Request ClaimRequest // with a limit of 1
+	// Begin reports whether the claim may be used now for a task of a queue. If it returns true, the engine must call
+	// Answer once. It returns true at most once.
+	Begin func(queue string) bool
+	// Answer receives what Claim would return, and when the request was sent. After an error, the caller repeats the
+	// request with Claim and Again.
+	Answer func(tasks []Task, asked time.Time, err error)
+}
+
 // Notifier is an engine that can report that there may be work. Notifications are hints: they may be late, duplicated
 // or lost, and nothing relies on them.
 type Notifier interface {

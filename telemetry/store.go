@@ -44,6 +44,19 @@ func (c *counted) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task
 	return tasks, err
 }
 
+// Park implements store.Parker. A parked claim that gets a task counts as a claim.
+func (c *counted) Park(p *store.Parked) (recall func()) {
+	inner := *p
+	inner.Answer = func(tasks []store.Task, asked time.Time, err error) {
+		if len(tasks) > 0 || err != nil {
+			c.counts.call("claim", asked, err)
+			c.counts.claim(tasks)
+		}
+		p.Answer(tasks, asked, err)
+	}
+	return store.Park(c.Store, &inner)
+}
+
 func (c *counted) Extend(ctx context.Context, b store.Beat) ([]store.Stop, error) {
 	began := time.Now()
 	stops, err := c.Store.Extend(ctx, b)

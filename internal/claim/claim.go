@@ -1,7 +1,7 @@
 // Package claim decides when to claim and how many tasks: it polls, wakes on hints, and never sleeps while tasks wait
 // and there is room for them.
 //
-// It may use only a store's Claim and Exchange. It passes claimed tasks on to package run.
+// It may use only a store's Claim, Exchange and Park. It passes claimed tasks on to package run.
 package claim
 
 import (
@@ -44,7 +44,10 @@ type Options struct {
 	Prompt  func() bool     // whether hints come as soon as tasks do; nil means no
 	Along   store.Exchanger // takes outcomes along; nil if the engine does not support that
 	Lender  Lender          // unused without Along
-	Log     *slog.Logger
+	Parker  store.Parker    // nil if the engine does not lease tasks as it stores them
+	// Ready reports whether the worker could run a task of a queue at once. It is unused without Parker.
+	Ready func(queue string) bool
+	Log   *slog.Logger
 }
 
 // Ask is a set of queues that are claimed from together.
@@ -66,14 +69,16 @@ type Source struct {
 	idle       time.Duration       // the current pause
 	short      time.Time           // when the last claim was sent that did not fill the room
 	turn       int
+	due        time.Time // when the next claim is due, if no hint comes before
 	hints      *hints
 	sated      atomic.Bool // the last round had room left, and hints are prompt
 	resting    atomic.Bool // its polls find nothing, at the longest pause
 
 	mu sync.Mutex
 	// The token of the request that is in progress or unanswered; zero if there is none.
-	asked store.Token
-	vain  time.Time // until then, the last look replaces polls
+	asked  store.Token
+	vain   time.Time // until then, the last look replaces polls
+	parked *parked   // a claim that is left with the store; nil if none is
 }
 
 // The pause after a poll that found fewer tasks than there was room for doubles up to Poll. It starts longer if hints
@@ -115,14 +120,18 @@ func (c *Source) Hint(queues ...string) {
 }
 
 func (c *Source) claim(ctx context.Context) (time.Duration, error) {
+	c.collect()
 	id, alive := c.o.Worker()
 	if !alive {
 		return firstIdle, nil
 	}
-	if left := max(c.spared(), c.early()); left > 0 {
+	if left := max(c.spared(), c.early(), c.undisturbed()); left > 0 {
+		c.park(id)
 		return left, nil
 	}
+	c.due = time.Time{}
 	room, after := c.o.Room()
+	room -= c.withdraw()
 	r := c.request(id, room)
 	if r.Limit <= 0 {
 		c.sated.Store(false)
@@ -159,6 +168,9 @@ func (c *Source) claim(ctx context.Context) (time.Duration, error) {
 	pause := c.pause(r, tasks, asked)
 	// From here on, the receiver of the tasks reports the token.
 	c.name(store.Token{})
+	if c.due = time.Now().Add(pause); pause > 0 {
+		c.park(id)
+	}
 	return pause, nil
 }
 
@@ -168,14 +180,17 @@ func (c *Source) name(token store.Token) {
 	c.asked = token
 }
 
-// Asked returns the token of the request that is in progress, or that may have claimed tasks: none or one.
-func (c *Source) Asked() []store.Token {
+// Asked returns the tokens of the requests that are in progress, or that may have claimed tasks.
+func (c *Source) Asked() (tokens []store.Token) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked == (store.Token{}) {
-		return nil
+	if c.asked != (store.Token{}) {
+		tokens = append(tokens, c.asked)
 	}
-	return []store.Token{c.asked}
+	if c.parked != nil && c.parked.isUsed() {
+		tokens = append(tokens, c.parked.request.Token)
+	}
+	return tokens
 }
 
 // ask claims. A claim of one task takes along an outcome if one is ready, that of the previous task.
@@ -274,6 +289,15 @@ func (c *Source) pause(r store.ClaimRequest, tasks []store.Task, asked time.Time
 // Settle repeats a claim whose answer was lost, after the loop has stopped, so that no task stays leased to a worker
 // that does not know about it. It repeats the claim until it is answered or the context ends.
 func (c *Source) Settle(ctx context.Context) error {
+	if err := c.unpark(ctx); err != nil {
+		return err
+	}
+	err := c.repeatLost(ctx)
+	c.collect() // its answer may have been lost as well
+	return errors.Join(err, c.repeatLost(ctx))
+}
+
+func (c *Source) repeatLost(ctx context.Context) error {
 	for c.unanswered != nil {
 		_, err := c.claim(ctx)
 		if err == nil {

@@ -125,6 +125,13 @@ func (s *Slots) Refuse(cause error) {
 	}
 }
 
+// Refuses reports whether attempts that are added now are stopped at once.
+func (s *Slots) Refuses() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused != nil
+}
+
 // Close says that no more tasks will be added.
 func (s *Slots) Close() { close(s.queue) }
 

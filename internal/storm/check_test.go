@@ -71,8 +71,14 @@ func (s *storm) check() {
 	c.goneOn()
 	c.left()
 	c.ledgers()
-	c.t.Logf("%d events of %d tasks, %d claims, %d late outcomes refused, %d terms", len(events), len(c.tasks), claims,
-		stale, c.terms())
+	atOnce := 0
+	for _, e := range events {
+		if e.Text == asStored {
+			atOnce++
+		}
+	}
+	c.t.Logf("%d events of %d tasks, %d claims, %d leased as they were stored, %d late outcomes refused, %d terms",
+		len(events), len(c.tasks), claims, atOnce, stale, c.terms())
 }
 
 func (c *checker) read() {

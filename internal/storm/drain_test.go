@@ -5,6 +5,8 @@ package storm
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -33,6 +35,9 @@ func (s *storm) drain() {
 		if p.role.name == "producer" {
 			s.fleet.kill(p)
 		}
+	}
+	if err := os.WriteFile(filepath.Join(s.fleet.dir, over), nil, 0o600); err != nil {
+		s.t.Fatal(err)
 	}
 	// The remaining workers may all serve only one queue; of two consecutive workers at most one does.
 	for range 2 {

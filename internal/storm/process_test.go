@@ -51,6 +51,14 @@ type part struct {
 	Place                string // of the archive and of large args; empty if none
 }
 
+// over is the name of a file that exists once no more tasks are to be enqueued.
+const over = "over"
+
+func (p part) isOver() bool {
+	_, err := os.Stat(filepath.Join(filepath.Dir(p.History), over))
+	return err == nil
+}
+
 func play(as func(part) error) int {
 	var p part
 	err := json.Unmarshal([]byte(os.Args[1]), &p)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -85,11 +86,24 @@ func (w *witness) UpdateRecords(ctx context.Context, term int64, puts []store.Pu
 func (w *witness) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, error) {
 	call, asked := w.log.calls.Add(1), instant() // an empty claim leaves no line
 	tasks, err := w.Store.Claim(ctx, r)
-	w.claimed(call, asked, r, tasks, err)
+	w.claimed(event{Call: call, Asked: asked}, r, tasks, err)
 	return tasks, err
 }
 
-func (w *witness) claimed(call, asked int64, r store.ClaimRequest, tasks []store.Task, err error) {
+// asStored is the text of claims whose task was leased as it was stored.
+const asStored = "as it was stored"
+
+// Park implements store.Parker.
+func (w *witness) Park(p *store.Parked) (recall func()) {
+	call, inner := w.log.calls.Add(1), *p
+	inner.Answer = func(tasks []store.Task, sent time.Time, err error) {
+		w.claimed(event{Call: call, Asked: instant() - int64(time.Since(sent)), Text: asStored}, p.Request, tasks, err)
+		p.Answer(tasks, sent, err)
+	}
+	return store.Park(w.Store, &inner)
+}
+
+func (w *witness) claimed(e event, r store.ClaimRequest, tasks []store.Task, err error) {
 	if err != nil && len(tasks) > 0 {
 		w.log.write(event{Op: opFault, Err: "I4", Text: fmt.Sprintf("a claim failed and gave %d tasks: %v", len(tasks), err)})
 	} else if len(tasks) > 0 {
@@ -98,8 +112,8 @@ func (w *witness) claimed(call, asked int64, r store.ClaimRequest, tasks []store
 			items[i] = itemOfClaimed(&tasks[i])
 			items[i].Token = tasks[i].Lease.String()
 		}
-		w.log.write(event{Op: opClaimed, Call: call, Asked: asked, Who: r.Worker.String(), Token: r.Token.String(),
-			Items: items})
+		e.Op, e.Who, e.Token, e.Items = opClaimed, r.Worker.String(), r.Token.String(), items
+		w.log.write(e)
 	}
 }
 
@@ -183,7 +197,7 @@ func (w exchangingWitness) Exchange(ctx context.Context, o store.Outcome, r stor
 		lost = append(lost, o.Task.ID)
 	}
 	w.finished(ended, lost, x.FinishErr)
-	w.claimed(call, asked, r, x.Tasks, x.ClaimErr)
+	w.claimed(event{Call: call, Asked: asked}, r, x.Tasks, x.ClaimErr)
 	return x
 }
 

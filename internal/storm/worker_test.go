@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"runtime"
@@ -27,12 +28,13 @@ const (
 	queueSerial  = "serial"  // one at a time per partition, in order
 	queueLimited = "limited" // at most mostLimited at a time
 	queueKept    = "kept"    // no limits, and never archived
+	queueOwn     = "own"     // of single tasks that workers enqueue themselves, and lease as they store them
 	mostLimited  = 3
 
 	stormLease = 2 * time.Second
 )
 
-var stormQueues = []string{queueOpen, queueKeyed, queueSerial, queueLimited, queueKept}
+var stormQueues = []string{queueOpen, queueKeyed, queueSerial, queueLimited, queueKept, queueOwn}
 
 // Kinds of the storm's handlers. The args of a task are its load.
 const (
@@ -119,11 +121,27 @@ func playWorker(p part) error {
 	}
 	go log.vitals()
 	log.write(event{Op: opCalm, Text: "worker up"})
+	go enqueueOwn(ctx, p, client)
 	err = worker.Run(ctx)
 	if err == nil {
 		log.write(event{Op: opCalm, Text: "worker down"})
 	}
 	return err
+}
+
+// enqueueOwn enqueues single tasks beside a worker until the storm is over. Errors do not matter here.
+func enqueueOwn(ctx context.Context, p part, client *tusk.Client) {
+	random := rand.New(rand.NewPCG(p.Seed, 2))
+	kinds := []string{doEcho, doEcho, doEffect, doFlaky, doSlow}
+	for ctx.Err() == nil && !p.isOver() {
+		args := kindOf{kind: kinds[random.IntN(len(kinds))]}
+		if _, err := client.Enqueue(ctx, args, &tusk.Options{Queue: queueOwn,
+			Backoff: tusk.ConstantBackoff(100 * time.Millisecond)}); err != nil {
+			quiet.Warn("enqueue", "error", err)
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Duration(random.IntN(50)) * time.Millisecond)
+	}
 }
 
 // quiet logs only warnings and errors, to the log file of the process.

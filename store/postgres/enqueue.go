@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tuskqueue/tusk/internal/bell"
 	"github.com/tuskqueue/tusk/store"
@@ -119,16 +120,10 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 	if err := s.nameLanes(ctx, driverSession{c}, have, true); err != nil {
 		return nil, fmt.Errorf("%w: %w", store.ErrNotCommitted, err)
 	}
-	var results []store.Enqueued
 	if have.lined && s.asksLine() {
 		s.learnLine(ctx, driverSession{c})
 	}
-	if len(tasks) >= s.copyFrom && (have.plain || have.lined) {
-		err = s.copy(ctx, c, tasks, have)
-		results = added(tasks)
-	} else {
-		results, err = s.enqueue(ctx, driverSession{c}, tasks, have)
-	}
+	results, err := s.send(ctx, c, tasks, have)
 	switch {
 	case err == nil:
 		return results, nil
@@ -139,6 +134,21 @@ func (s *Store) commit(ctx context.Context, tasks []store.NewTask, have *survey)
 	abandon(c.Conn())
 	c.Release() // inquire needs a connection, and the pool may have no other
 	return s.inquire(ctx, backend, tasks, &Unanswered{backend, err})
+}
+
+// send stores tasks in the way that suits them best.
+func (s *Store) send(
+	ctx context.Context, c *pgxpool.Conn, tasks []store.NewTask, have *survey,
+) ([]store.Enqueued, error) {
+	if p := s.parkedFor(tasks, have); p != nil {
+		if done, err := s.addLeased(ctx, driverSession{c}, &tasks[0], p); done || err != nil {
+			return added(tasks), err
+		}
+	}
+	if len(tasks) >= s.copyFrom && (have.plain || have.lined) {
+		return added(tasks), s.copy(ctx, c, tasks, have)
+	}
+	return s.enqueue(ctx, driverSession{c}, tasks, have)
 }
 
 // enqueue stores tasks whose lanes have names.

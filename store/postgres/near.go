@@ -40,6 +40,7 @@ type near struct {
 	mu       sync.Mutex
 	workers  map[store.ID]beaten // the workers of this process
 	expected map[store.ID]fate   // tasks that no worker of this process has claimed yet
+	parked   []*store.Parked     // claims of the workers of this process
 	queues   map[string]*offered
 }
 

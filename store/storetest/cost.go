@@ -295,6 +295,20 @@ var calls = []costly{
 		}
 		return func() { c.swap(c.worker, &done[0]) }
 	}},
+	{"enqueue what is leased as it is stored", func(c *costs) func() {
+		c.rest(c.worker)
+		if _, is := c.T.Store.(store.Parker); !is {
+			return func() { c.addOne() }
+		}
+		return func() {
+			p := c.park(c.T.Store, c.worker)
+			c.addOne()
+			if c.got(p) == nil {
+				c.Error("the task was not leased as it was stored")
+			}
+			p.recall()
+		}
+	}},
 	{"prune nothing", func(c *costs) func() {
 		return func() { c.prune(store.Retention{Completed: time.Hour, Cancelled: time.Hour, Discarded: time.Hour}) }
 	}},

@@ -58,7 +58,7 @@ type clause struct {
 
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses,
-		exchangeClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses,
+		exchangeClauses, parkClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses,
 		readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
 		raceCommitClauses, endClauses, namedClauses, archiveClauses, restoreClauses, crowdClauses,
 		ringClauses)

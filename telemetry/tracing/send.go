@@ -37,6 +37,9 @@ type exchanging struct {
 	store.Exchanger
 }
 
+// Park implements store.Parker.
+func (s *traced) Park(p *store.Parked) (recall func()) { return store.Park(s.Store, p) }
+
 // Unwrap lets store.As find the capabilities of the engine.
 func (s *traced) Unwrap() store.Store { return s.Store }
 

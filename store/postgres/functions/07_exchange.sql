@@ -122,3 +122,58 @@ begin
   select count(f.token) = 0, array_agg(f.queue) filter (where f.queue is not null) into finished, freed
   from tusk_fn.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}') f;
 end $$;
+
+-- Stores a task that may run at once. Leases it to a worker, unless somebody claims from the lane at the
+-- moment, a lane of a better priority exists, or anything in the lane is unclaimed; then claimed_at is null. It waits for
+-- no lock. It commits to the disk, because the task has to be stored.
+--
+-- The new position says that the task is claimed, as is everything that was visible before. Transactions that were in
+-- progress before count as late, and so do those that have begun since.
+create function tusk_fn.add_leased(_lane bigint, _id uuid, _kind text, _args bytea, _tenant text, _tags text,
+  _settings bytea, _key text, _worker uuid, _token uuid, out enqueued_at timestamptz, out claimed_at timestamptz)
+language plpgsql
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _no      bigint;
+  _claimed bigint;
+  _here    pg_snapshot;
+  _xid     xid8;
+  _next    text;
+  _open    text[] := '{}'; -- transactions that count as late, in order
+begin
+  if current_setting('transaction_isolation') = 'read committed'
+    and pg_try_advisory_xact_lock(('x' || translate(left(_token::text, 18), '-', ''))::bit(64)::bigint) -- as claims do
+    and pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
+    select q.no, q.claimed, pg_current_snapshot()
+    into _no, _claimed, _here
+    from (select * from tusk.lane_position y where y.lane = _lane order by y.no desc limit 1) q
+    where q.win is null
+      and not exists (select from tusk.lane x where x.id >= _lane & (-65536)::bigint and x.id < _lane)
+      and exists (select from tusk.worker w where w.id = _worker and not w.dead)
+      and not exists (select from tusk.log t where t.lane = _lane and t.xid >= pg_snapshot_xmax(q.done))
+      and not exists (
+        select from pg_snapshot_xip(q.done) late(xid)
+        cross join lateral (select from tusk.log t where t.lane = _lane and t.xid = late.xid offset 0) t);
+  end if;
+  insert into tusk.log as t (lane, id, kind, args, tenant, tags, settings, key)
+  values (_lane, _id, _kind, _args, _tenant, _tags::text[], _settings, _key)
+  returning t.xid, t.enqueued_at into _xid, enqueued_at;
+  if _no is null then
+    return;
+  end if;
+  _next := (_xid::text::bigint + 1)::text;
+  if pg_snapshot_xmin(_here) <> _xid then
+    _open := array(
+      select x::text from pg_snapshot_xip(_here) x
+      union all
+      select x::text from generate_series(pg_snapshot_xmax(_here)::text::bigint, _xid::text::bigint - 1) x);
+  end if;
+  insert into tusk.lane_position (lane, no, done, at_xid, at_n, claimed)
+  values (_lane, _no + 1, (coalesce(_open[1], _next) || ':' || _next || ':' || array_to_string(_open, ','))::pg_snapshot, '0', 0,
+    _claimed + 1);
+  insert into tusk.lease as l (token, lane, worker, claimed_at, lo, hi, firsts)
+  values (_token, _lane, _worker, clock_timestamp(), _xid, _xid, array[_id])
+  returning l.claimed_at into claimed_at;
+end $$;

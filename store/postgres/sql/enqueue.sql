@@ -21,6 +21,12 @@ cross join lateral unnest(a.lanes, a.ids, a.kinds, a.args, a.tenants, a.tags, a.
 insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz)
 
+-- name: add_leased
+-- Like add_one; $8 worker and $9 token of a claim that gets the task if it is the first of its queue.
+select enqueued_at, claimed_at
+from tusk_fn.add_leased($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text, $7::bytea, null, $8::uuid,
+  $9::uuid)
+
 -- name: add_waiting
 -- One task without a key that is due later: $11 microseconds after $10 or, if that is null, after now.
 insert into tusk.waiting (id, state, lane, run_at, enqueued_at, attempt, crashes, kind, args, tenant, tags, settings,
@@ -47,6 +53,20 @@ select $1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7
   $10::text
 from mine
 returning true
+
+-- name: add_keyed_leased
+-- add_keyed with $10 key, $11 with its tenant, and $12, and add_leased with $8 worker and $9 token.
+with mine as (
+  insert into tusk.key as k (queue, key, holder, tasks)
+  select $1::bigint >> 16, $11::text, $2::uuid, 1
+  where pg_catalog.current_setting('transaction_isolation') = 'read committed'
+  on conflict (queue, key) do update set holder = excluded.holder, tasks = k.tasks + 1
+  where k.holder is null and not ($12::boolean and k.tasks > 0)
+  returning true)
+select l.enqueued_at, l.claimed_at
+from mine
+cross join lateral tusk_fn.add_leased($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text, $7::bytea,
+  $10::text, $8::uuid, $9::uuid) l
 
 -- name: copy
 copy tusk.log (lane, id, kind, args) from stdin (format binary)
