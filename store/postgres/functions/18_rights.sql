@@ -7,7 +7,7 @@ do $$
 declare
   _name text;
 begin
-  foreach _name in array array['add_segment', 'beat', 'begin_anew', 'claim',
+  foreach _name in array array['add_leased', 'add_segment', 'beat', 'begin_anew', 'claim',
     'close', 'doubt_children', 'drop_segment', 'few', 'finish', 'finish_lease',
     'finish_more', 'finish_plain', 'finish_tx', 'forget_tasks', 'grant_rights',
     'hold_lead', 'lanes_with_rows', 'lead', 'lock_doomed', 'lock_tasks', 'name_lanes', 'over',
