@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -219,4 +220,56 @@ func (r *thens) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.I
 		}
 	}
 	return r.Store.Finish(ctx, outcomes)
+}
+
+func TestHooksSeeTheChildrenOfALentTask(t *testing.T) {
+	for name, c := range map[string]struct {
+		hook  func(n *store.NewTask) error
+		state store.State
+		text  string // of the error: the attempt's, or Finish's if the task stays lent
+	}{
+		"and may change them": {func(n *store.NewTask) error { n.Tags = []string{"seen"}; return nil }, store.Pending, ""},
+		"and may fail the attempt": {func(*store.NewTask) error { return errors.New("not today") }, store.Retryable,
+			"before enqueue: not today"},
+		"and may not move them": {func(n *store.NewTask) error { n.Tenant = "other"; return nil }, store.Running,
+			`tenant: of a child is "other", its parent's is ""`},
+		"and may not give them a key": {func(n *store.NewTask) error { n.Key = "k"; return nil }, store.Running,
+			"key: is not for a child"},
+	} {
+		inBubble(t, name, func(t *testing.T, s *shop) {
+			var err error
+			s.client, err = tusk.NewClient(s.store, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler),
+				BeforeEnqueue: []func(context.Context, []store.NewTask) error{
+					func(_ context.Context, tasks []store.NewTask) error {
+						if tasks[0].Kind != "part" {
+							return nil
+						}
+						return c.hook(&tasks[0])
+					}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, end := s.pull()
+			defer end()
+			id := s.enqueue(count{}, nil)
+			refused, err := p.Finish(t.Context(), []tusk.Verdict{{Receipt: lendOne(t, p).Receipt, Err: tusk.Wait(),
+				Children: parts(1)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, text := s.get(id), ""
+			if refused[0] != nil {
+				text = refused[0].Error()
+			} else if attempts := got.Detail.Attempts; len(attempts) > 0 {
+				text = attempts[len(attempts)-1].Error
+			}
+			if got.State != c.state || !strings.HasPrefix(text, c.text) || (text == "") != (c.text == "") {
+				t.Errorf("%v, %q", got.State, text)
+			}
+			if children := s.family(id); c.text == "" && (len(children) != 1 || children[0].Tags[0] != "seen") ||
+				c.text != "" && len(children) != 0 {
+				t.Errorf("%+v", children)
+			}
+		})
+	}
 }

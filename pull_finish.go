@@ -13,8 +13,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. Such an error is a
-// GoTo that the task cannot follow, a child that cannot be enqueued, or Wait without children: the task stays lent.
+// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. After an
+// *InvalidError the task stays lent: it cannot follow a GoTo, a child cannot be enqueued, or Wait has no children.
 // Repeating a verdict is not an error and enqueues no child twice, so repeat the call if it returns an error itself.
 func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
 	if len(verdicts) > MaxPull {

@@ -3,12 +3,15 @@ package server_test
 import (
 	"fmt"
 	"maps"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/push"
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
@@ -166,6 +169,31 @@ func TestChildrenThatAreRefusedLeaveTheLeaseOpen(t *testing.T) {
 		}
 	}
 	if d := s.task(id); d.State != "pending" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestAnEndpointSpawnsChildrenByTheAPI(t *testing.T) {
+	s := start(t, allowLoopback)
+	service := s.tokenFor(access.Token{Name: "s", Role: access.Service})
+	var secret atomic.Value
+	c := listen(t, func() string { return secret.Load().(string) },
+		func(w http.ResponseWriter, _ *http.Request, m push.Message) {
+			var got server.LeasedInputs
+			s.as(service, "GET", "/api/v1/lease/inputs", nil, "Lease-Id", m.Data.LeaseID).want(t, 200, &got)
+			if len(got.Inputs) > 0 {
+				fmt.Fprint(w, string(got.Inputs[0].Output))
+				return
+			}
+			s.as(service, "POST", "/api/v1/lease/wait", object{"lease_id": m.Data.LeaseID,
+				"children": []object{{"kind": "picture", "queue": "pictures"}}}).want(t, 200, nil)
+			w.WriteHeader(http.StatusAccepted)
+		})
+	secret.Store(s.register("hooks", c.URL, nil))
+	id := s.enqueue(object{"kind": "album", "queue": "hooks", "max_attempts": 1})
+	child := s.leaseAs(service, "pictures")
+	s.as(service, "POST", "/api/v1/lease/complete", object{"lease_id": child.LeaseID, "output": 7}).want(t, 200, nil)
+	if d := s.awaitState(id, "completed"); string(d.Output) != "7" || d.Attempt != 1 {
 		t.Errorf("%+v", d)
 	}
 }
