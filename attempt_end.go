@@ -59,15 +59,20 @@ func (w *Worker) outcome(a *run.Attempt, r run.Result, retry lifecycle.RetryFunc
 		return out, false
 	default:
 		out = w.decide(a, err, r, retry)
-		switch out.State {
-		case store.Completed:
-			out.Then = a.Then()
-		case store.Pending:
-			out.Then, out.Needs = a.Children()
-		}
+		addTasks(&out, a)
 	}
 	out.Note = a.Final()
 	return out, true
+}
+
+// addTasks adds to an outcome the tasks that its attempt enqueues.
+func addTasks(out *store.Outcome, a *run.Attempt) {
+	switch out.State {
+	case store.Completed:
+		out.Then = a.Then()
+	case store.Pending:
+		out.Then, out.Needs = a.Children()
+	}
 }
 
 func (w *Worker) decide(a *run.Attempt, err error, r run.Result, retry lifecycle.RetryFunc) store.Outcome {

@@ -90,12 +90,15 @@ type Lent struct {
 }
 
 // Verdict says how an attempt ended. Err has the same meaning as an error that a handler returns: nil completes
-// the task, ErrShutdown hands it back, Snooze postpones it, and so on.
+// the task, ErrShutdown hands it back, Snooze postpones it, Wait makes it wait for its Children, and so on.
 type Verdict struct {
 	Receipt Receipt
 	Err     error           // nil or a GoTo means that the task completed
 	Trace   string          // of a failed attempt: a stack trace, or anything else that shows where it failed
 	Output  json.RawMessage // of a completed task, up to MaxOutputBytes
+	// Children are enqueued if the task completes or waits, up to MaxWorkflow. They belong to the task's workflow and
+	// tenant. After any other verdict they are not enqueued.
+	Children []ChildTask
 	// Stream is read in place of Output, up to MaxPayloadBytes if the client has Payloads. It is read once: to
 	// repeat the verdict, pass a new one.
 	Stream io.Reader

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
 )
 
-// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. A GoTo that the
-// task cannot follow is such an error: the task stays lent. Repeating a verdict is not an error, so repeat the call if
-// it returns an error itself.
+// Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. After an
+// *InvalidError the task stays lent: it cannot follow a GoTo, a child cannot be enqueued, or Wait has no children.
+// Repeating a verdict is not an error and enqueues no child twice, so repeat the call if it returns an error itself.
 func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
 	if len(verdicts) > MaxPull {
 		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts),
@@ -56,7 +57,10 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 			}
 		}
 		out, err := p.decide(ctx, tasks[i], v)
-		if err != nil {
+		if errors.Is(err, ErrInvalid) {
+			results[i] = err
+			continue
+		} else if err != nil {
 			return nil, fmt.Errorf("finish: %w", err)
 		}
 		outcomes, first[v.Receipt] = append(outcomes, out), i
@@ -120,27 +124,36 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	return results, p.recognize(ctx, verdicts, results)
 }
 
-// decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An error comes from the
-// database, or from a hook after the caller has disconnected; the outcome is then unknown.
+// decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An *InvalidError is about the
+// children. Any other error comes from the database, or from a hook after the caller has disconnected; the outcome is
+// then unknown.
 func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Outcome, error) {
-	var then []store.NewTask
-	jump := new(goTo)
-	if jumps := errors.As(v.Err, &jump); v.Err == nil || jumps {
+	a := &run.Attempt{Task: t}
+	completes := v.Err == nil || errors.As(v.Err, new(*goTo))
+	if completes || errors.Is(v.Err, lifecycle.ErrWait) {
 		var info TaskInfo
 		err := info.read(t)
 		if err == nil {
+			err = p.addChildren(ctx, a, &info, v)
+		}
+		if errors.Is(err, ErrInvalid) {
+			return store.Outcome{}, err
+		}
+		if err == nil && completes {
+			var then []store.NewTask
 			then, err = p.client.forward(ctx, &info, v.Output, v.Err)
+			a.SetNext(then)
 		}
 		ends := errors.As(err, new(*lifecycle.StopError)) || errors.As(err, new(*hookError))
 		if err != nil && (!ends || ctx.Err() != nil) {
 			return store.Outcome{}, err
 		}
-		v.Err = err
+		if err != nil || completes {
+			v.Err = err
+		}
 	}
 	out := p.judge(t, v)
-	if out.State == store.Completed {
-		out.Then = then
-	}
+	addTasks(&out, a)
 	return out, nil
 }
 
@@ -150,7 +163,7 @@ func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
 	if v.Err == nil {
 		v.Err = problem
 	}
-	end := lifecycle.End{Err: v.Err, Trace: v.Trace, Ran: max(time.Since(t.ClaimedAt), 0)}
+	end := lifecycle.End{Err: v.Err, Trace: v.Trace, Ran: max(time.Since(t.ClaimedAt), 0), Children: len(v.Children) > 0}
 	p.mu.Lock()
 	l := p.lent[v.Receipt]
 	p.mu.Unlock()

@@ -2,6 +2,8 @@ package tusk
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,7 +39,15 @@ func unsureOf(o *store.Outcome) *unsure {
 	return &unsure{o.Task.Worker, o.Task.ClaimedAt, o.State, o.Error, o.Forget}
 }
 
-func said(v Verdict) string { return fmt.Sprintf("%T %v", v.Err, v.Err) }
+// said tells verdicts on a lease apart.
+func said(v Verdict) string {
+	text := fmt.Sprintf("%T %v", v.Err, v.Err)
+	if len(v.Children) > 0 {
+		children, _ := json.Marshal(v.Children) // children that cannot be encoded are refused
+		text += fmt.Sprintf(" %x", sha256.Sum256(children))
+	}
+	return text
+}
 
 func (p *Puller) remember(v Verdict, u *unsure) {
 	p.mu.Lock()

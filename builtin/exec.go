@@ -77,9 +77,11 @@ func Exec(m *tusk.Mux, env ...string) {
 			return err
 		}
 		c := exec.CommandContext(ctx, args.Command[0], args.Command[1:]...)
-		c.Dir = args.Dir
-		c.Stdin = strings.NewReader(args.Stdin)
-		return runCommand(ctx, t, c, environment(t, env, args.Env))
+		c.Dir, c.Stdin, c.Env = args.Dir, strings.NewReader(args.Stdin), environment(t, env, args.Env)
+		if t.Workflow.IsZero() { // it spawns no children, so it needed nothing
+			return runCommand(ctx, t, c)
+		}
+		return runWithInputs(ctx, t, c)
 	})
 }
 
@@ -107,25 +109,51 @@ func (a *ExecArgs) check() error {
 // with the next stage, and the command's output is that stage's input. To continue with another
 // stage, a command writes its name to the file that TUSK_GO_TO names. An empty line ends the
 // pipeline.
+//
+// To spawn children, a command appends them to the file that TUSK_CHILDREN names, as JSON objects
+// that tusk.ParseChild reads, one a line. They are enqueued if the command exits with status 0. If
+// a line is {"wait":true}, the task then waits for them and runs again when they have ended, with
+// their outcomes in TUSK_INPUTS.
 func Command(m *tusk.Mux, kind string, argv []string, env ...string) {
 	var handler func(ctx context.Context, t *tusk.Task[json.RawMessage]) error
 	if len(argv) > 0 && argv[0] != "" {
 		handler = func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
 			c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-			c.Stdin = bytes.NewReader(t.Args)
-			next, err := os.CreateTemp("", "tusk-go-to-")
+			c.Stdin, c.Env = bytes.NewReader(t.Args), environment(t, env, nil)
+			next, err := fileFor(c, "TUSK_GO_TO", "tusk-go-to-")
 			if err != nil {
 				return err
 			}
-			defer os.Remove(next.Name())
-			defer next.Close()
-			if err := runCommand(ctx, t, c, append(environment(t, env, nil), "TUSK_GO_TO="+next.Name())); err != nil {
+			defer remove(next)
+			children, err := fileFor(c, "TUSK_CHILDREN", "tusk-children-")
+			if err != nil {
+				return err
+			}
+			defer remove(children)
+			if err := runWithInputs(ctx, t, c); err != nil {
+				return err
+			}
+			if err := spawn(ctx, t, children); err != nil {
 				return err
 			}
 			return goTo(next)
 		}
 	}
 	tusk.HandleKind(m, kind, handler, tusk.WithPipeline())
+}
+
+// fileFor creates a file that a command may write to. A variable of its environment names the file.
+func fileFor(c *exec.Cmd, variable, prefix string) (*os.File, error) {
+	file, err := os.CreateTemp("", prefix)
+	if err == nil {
+		c.Env = append(c.Env, variable+"="+file.Name())
+	}
+	return file, err
+}
+
+func remove(file *os.File) {
+	_ = file.Close() // what it has is read
+	_ = os.Remove(file.Name())
 }
 
 // goTo reads which stage the pipeline should continue with. It returns nil for the next one.
@@ -138,23 +166,28 @@ func goTo(next io.Reader) error {
 	return tusk.GoTo(strings.TrimSpace(string(said)))
 }
 
-func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd, env []string) error {
+// runWithInputs is runCommand for a task that may have needed others.
+func runWithInputs(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd) error {
 	inputs, err := inputsFile(ctx, t)
 	if err != nil {
 		return fmt.Errorf("inputs: %w", err)
 	}
 	if inputs != "" {
 		defer os.Remove(inputs)
-		env = append(env, "TUSK_INPUTS="+inputs)
+		c.Env = append(c.Env, "TUSK_INPUTS="+inputs)
 	}
+	return runCommand(ctx, t, c)
+}
+
+func runCommand(ctx context.Context, t *tusk.Task[json.RawMessage], c *exec.Cmd) error {
 	stdout := &capped{limit: tusk.MaxOutputBytes}
 	stderr := &lineLog{log: t.Logger()}
-	c.Stdout, c.Stderr, c.Env = stdout, stderr, env
+	c.Stdout, c.Stderr = stdout, stderr
 	ownGroup(c)
 	c.Cancel = func() error { return stopGroup(c.Process) }
 	c.WaitDelay = killGrace
 	runtime.LockOSThread() // see dieWithParent
-	err = c.Start()
+	err := c.Start()
 	if err == nil {
 		run.WaitsFor(ctx, fmt.Sprintf("the command %.200q, process %d, has not ended", c.Path, c.Process.Pid))
 		err = c.Wait()

@@ -24,11 +24,8 @@ type input struct {
 }
 
 // inputsFile writes what the task needed to a temporary file, as a JSON array, and returns the file's name. The name is
-// empty if the task needed nothing. Tasks without a workflow are not looked up.
+// empty if the task needed nothing.
 func inputsFile(ctx context.Context, t *tusk.Task[json.RawMessage]) (name string, err error) {
-	if t.Workflow.IsZero() {
-		return "", nil
-	}
 	file, err := os.CreateTemp("", "tusk-inputs-")
 	if err != nil {
 		return "", err

@@ -50,7 +50,7 @@ func (b *bounds) add(f *pflag.FlagSet) {
 	for _, r := range accounts.Roles() {
 		names = append(names, string(r))
 	}
-	f.Var(oneOf(&b.role, names...), "role", "`role`: producer, worker, viewer, operator or admin")
+	f.Var(oneOf(&b.role, names...), "role", "`role`: producer, worker, service, viewer, operator or admin")
 	f.StringSliceVar(&b.queues, "queue", nil, "`queue`, or a prefix followed by *; repeatable; default: all")
 	f.StringSliceVar(&b.tenants, "tenant", nil, "`tenant`, the same way; repeatable; default: all")
 }

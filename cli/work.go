@@ -96,7 +96,9 @@ on for --shutdown-timeout, and unfinished tasks are handed back. A second signal
 worker at once; its tasks are rescued when their lease is over.
 
 Kinds: echo, http, those of --exec, and exec with --enable-exec. A command gets TUSK_TASK_ID,
-_KIND, _QUEUE, _ATTEMPT and _TENANT. From the worker's environment it gets only PATH, HOME,
+_KIND, _QUEUE, _ATTEMPT and _TENANT. A COMMAND of --exec may spawn children: it appends them to
+the file that TUSK_CHILDREN names, each as a line like {"kind":"resize","args":{}}, and waits for
+them with the line {"wait":true}. From the worker's environment it gets only PATH, HOME,
 SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables in --exec-env: the
 others may hold passwords. Its standard output becomes the task's output, its standard error
 the task's log. Exit status 0 completes the task, 65 (EX_DATAERR) discards it without a

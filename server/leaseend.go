@@ -1,35 +1,38 @@
 package server
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/store"
 )
 
 // LeaseAction is what to do with one leased task.
 type LeaseAction struct {
-	Action string `json:"action" doc:"complete, fail, extend or release; any other is this item's error invalid_action"`
+	Action string `json:"action" doc:"complete, wait, fail, extend or release; any other is this item's error invalid_action"`
 	LeaseActionInput
 }
 
-// LeaseActionInput has the fields of all four actions. No text or number makes the whole request invalid: a bad item
-// fails alone.
+// LeaseActionInput has the fields of all five actions. No text or number makes the whole request invalid, except in
+// children: a bad item fails alone.
 type LeaseActionInput struct {
-	LeaseID  string          `json:"lease_id" doc:"a malformed one is this item's error invalid_id"`
-	Output   json.RawMessage `json:"output,omitempty" doc:"complete: the output of the task"`
-	GoTo     *string         `json:"go_to,omitempty" doc:"complete: the next stage of its pipeline; a malformed name is this item's error invalid_name"`
-	Error    string          `json:"error,omitempty" doc:"fail: what went wrong"`
-	Trace    string          `json:"trace,omitempty" doc:"fail: the stack trace"`
-	RetryIn  *Duration       `json:"retry_in,omitempty" doc:"fail: instead of the task's own backoff"`
-	Discard  bool            `json:"discard,omitempty" doc:"fail: a retry would not help"`
-	Lease    Duration        `json:"lease,omitempty" doc:"extend: from now; default: 30s"`
-	Progress *LeaseProgress  `json:"progress,omitempty" doc:"extend: the progress"`
-	Logs     []string        `json:"logs,omitempty" doc:"extend: log lines to keep with the task"`
-	Delay    Duration        `json:"delay,omitempty" doc:"release: the earliest time to run again"`
+	LeaseID  string           `json:"lease_id" doc:"a malformed one is this item's error invalid_id"`
+	Output   json.RawMessage  `json:"output,omitempty" doc:"complete: the output of the task"`
+	GoTo     *string          `json:"go_to,omitempty" doc:"complete: the next stage of its pipeline; a malformed name is this item's error invalid_name"`
+	Children []tusk.ChildTask `json:"children,omitempty" doc:"complete and wait: tasks to enqueue, up to 10000"`
+	Error    string           `json:"error,omitempty" doc:"fail: what went wrong"`
+	Trace    string           `json:"trace,omitempty" doc:"fail: the stack trace"`
+	RetryIn  *Duration        `json:"retry_in,omitempty" doc:"fail: instead of the task's own backoff"`
+	Discard  bool             `json:"discard,omitempty" doc:"fail: a retry would not help"`
+	Lease    Duration         `json:"lease,omitempty" doc:"extend: from now; default: 30s"`
+	Progress *LeaseProgress   `json:"progress,omitempty" doc:"extend: the progress"`
+	Logs     []string         `json:"logs,omitempty" doc:"extend: log lines to keep with the task"`
+	Delay    Duration         `json:"delay,omitempty" doc:"release: the earliest time to run again"`
 }
 
 // LeaseProgress is the progress of an item's task.
@@ -43,6 +46,7 @@ type LeaseResult struct {
 	LeaseID         string    `json:"lease_id"`
 	OK              bool      `json:"ok"`
 	Code            string    `json:"code,omitempty" doc:"if ok is false: lease_lost, lent_elsewhere, or another code"`
+	Field           string    `json:"field,omitempty" doc:"what the error is about, such as children[2].queue"`
 	Detail          string    `json:"detail,omitempty"`
 	LeaseUntil      time.Time `json:"lease_until,omitzero"`
 	CancelRequested bool      `json:"cancel_requested,omitempty" doc:"the task was cancelled: stop, and fail or release it"`
@@ -55,12 +59,25 @@ type completeInput struct {
 		LeaseID string `json:"lease_id" rule:"lease"`
 		Output  json.
 			RawMessage `json:"output,omitempty" doc:"the output of the task, up to 256 KiB, more with /lease/complete/large; for a pipeline stage, the input of the next stage"`
-		GoTo *string `json:"go_to,omitempty" rule:"optional-name" doc:"the next stage of its pipeline; empty: the run ends; default: the stage that follows"`
+		GoTo     *string          `json:"go_to,omitempty" rule:"optional-name" doc:"the next stage of its pipeline; empty: the run ends; default: the stage that follows"`
+		Children []tusk.ChildTask `json:"children,omitempty" maxItems:"10000" doc:"tasks to enqueue, which nothing waits for; needs the permission enqueue too"`
 	}
 }
 
 func completeLease(c *call, in completeInput) (LeaseResult, error) {
-	return c.one("complete", LeaseActionInput{LeaseID: in.Body.LeaseID, Output: in.Body.Output, GoTo: in.Body.GoTo})
+	return c.one("complete", LeaseActionInput{LeaseID: in.Body.LeaseID, Output: in.Body.Output, GoTo: in.Body.GoTo,
+		Children: in.Body.Children})
+}
+
+type waitInput struct {
+	Body struct {
+		LeaseID  string           `json:"lease_id" rule:"lease"`
+		Children []tusk.ChildTask `json:"children" minItems:"1" maxItems:"10000" doc:"tasks to enqueue and wait for; needs the permission enqueue too"`
+	}
+}
+
+func waitLease(c *call, in waitInput) (LeaseResult, error) {
+	return c.one("wait", LeaseActionInput{LeaseID: in.Body.LeaseID, Children: in.Body.Children})
 }
 
 type failInput struct {
@@ -161,6 +178,10 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 			r.refuse(problem(http.StatusForbidden, "forbidden", "your %s may not work on this queue", c.who.Via))
 			continue
 		}
+		if err := c.maySpawn(&item); err != nil {
+			r.refuse(err)
+			continue
+		}
 		if item.Action == "extend" {
 			e, err := item.extension(receipts[i])
 			if r.refuse(err); err == nil {
@@ -202,13 +223,37 @@ func (a *LeaseAction) extension(r tusk.Receipt) (e tusk.Extension, err error) {
 func (r *LeaseResult) refuse(err error) {
 	if r.OK = err == nil; !r.OK {
 		r.problem = problemOf(err)
-		r.Code, r.Detail = r.problem.Code, r.problem.Detail
+		r.Code, r.Field, r.Detail = r.problem.Code, r.problem.Field, r.problem.Detail
 	}
 }
 
+// maySpawn reports whether the caller may enqueue the children of an item. Their tenant is that of their parent, which
+// the caller may work on.
+func (c *call) maySpawn(a *LeaseAction) error {
+	if len(a.Children) == 0 {
+		return nil
+	}
+	if a.Action != "complete" && a.Action != "wait" {
+		return fieldProblem(http.StatusUnprocessableEntity, "not_for_action", "children", "go only with complete and wait")
+	}
+	if !c.who.May(access.Enqueue) {
+		return fieldProblem(http.StatusForbidden, "forbidden", "children", "the role %s may not enqueue tasks, and so no "+
+			"children: use a %s with the role %s", c.who.Role, c.who.Via, access.Service)
+	}
+	for _, child := range a.Children {
+		if queue := cmp.Or(child.Queue, tusk.DefaultQueue); !c.who.SeesQueue(queue) {
+			return notIts(c.who, "queue", queue)
+		}
+	}
+	return nil
+}
+
 func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
-	v := tusk.Verdict{Receipt: r, Output: a.Output}
+	v := tusk.Verdict{Receipt: r, Output: a.Output, Children: a.Children}
 	switch a.Action {
+	case "wait":
+		v.Err = tusk.Wait()
+		return v, nil
 	case "complete":
 		if a.GoTo != nil {
 			if *a.GoTo != "" {
@@ -230,7 +275,7 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 	case "fail":
 	default:
 		return v, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action",
-			"want complete, fail, extend or release")
+			"want complete, wait, fail, extend or release")
 	}
 	if a.Error == "" {
 		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error",

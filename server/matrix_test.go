@@ -27,8 +27,9 @@ func filledPath(path string) string {
 
 // granted lists the permissions of each role. It repeats the table in the code, so that a mistake there is noticed.
 var granted = map[access.Role]string{
-	access.Producer: "enqueue", access.Worker: "work", access.Viewer: "read", access.Operator: "read operate enqueue",
-	access.Admins: "read operate enqueue work admin",
+	access.Producer: "enqueue", access.Worker: "work", access.Service: "enqueue work", access.Viewer: "read",
+	access.Operator: "read operate enqueue",
+	access.Admins:   "read operate enqueue work admin",
 }
 
 func TestEveryAPIRouteAsksForItsPermission(t *testing.T) {

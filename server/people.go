@@ -23,7 +23,7 @@ type createTokenInput struct {
 // TokenInput is an API token to create.
 type TokenInput struct {
 	Name      string   `json:"name" rule:"person"`
-	Role      string   `json:"role" enum:"producer,worker,viewer,operator,admin"`
+	Role      string   `json:"role" enum:"producer,worker,service,viewer,operator,admin"`
 	Queues    []string `json:"queues,omitempty" rule:"bound" maxItems:"100" doc:"names, or prefixes before *; none: all"`
 	Tenants   []string `json:"tenants,omitempty" rule:"bound" maxItems:"100" doc:"the same"`
 	ExpiresAt *Instant `json:"expires_at,omitempty"`
@@ -71,7 +71,7 @@ type putUserInput struct {
 	byUser
 	Body struct {
 		Password string   `json:"password" rule:"password" doc:"at least 10 characters, at most 72 bytes"`
-		Role     string   `json:"role" enum:"producer,worker,viewer,operator,admin"`
+		Role     string   `json:"role" enum:"producer,worker,service,viewer,operator,admin"`
 		Queues   []string `json:"queues,omitempty" rule:"bound" maxItems:"100"`
 		Tenants  []string `json:"tenants,omitempty" rule:"bound" maxItems:"100"`
 	}

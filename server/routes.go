@@ -242,6 +242,8 @@ func Routes() []Route {
 		does(post("/lease/complete", access.Work, "", "Complete a leased task"), completeLease),
 		does(with(post("/lease/complete/large", access.Work, "",
 			"Complete a leased task with an output that was uploaded in parts"), stream), completeLarge),
+		does(post("/lease/wait", access.Work, "",
+			"Enqueue children of a leased task, which runs again when they have ended"), waitLease),
 		does(with(get("/lease/args", access.Work, "Download the args of a leased task, or a range of them"), gives),
 			downloadLeased),
 		does(with(get("/lease/inputs", access.Work, "List the tasks that a leased task needed, with their outputs"), large),
@@ -256,7 +258,7 @@ func Routes() []Route {
 		does(post("/lease/extend", access.Work, "", "Extend the lease of a task; says whether the task was cancelled"),
 			extendLease),
 		does(post("/lease/release", access.Work, "", "Hand a leased task back, without counting the attempt"), releaseLease),
-		does(post("/lease/batch", access.Work, "", "Complete, fail, extend and release up to 1,000 leased tasks"),
+		does(post("/lease/batch", access.Work, "", "End or extend up to 1,000 leased tasks"),
 			batchLease),
 
 		does(get("/endpoints", access.Admin, "List endpoints: where the tasks of queues are sent"), listEndpoints),

@@ -36,6 +36,7 @@ type Role string
 const (
 	Producer Role = "producer"
 	Worker   Role = "worker"
+	Service  Role = "service" // an application that both enqueues and runs tasks
 	Viewer   Role = "viewer"
 	Operator Role = "operator"
 	Admins   Role = "admin"
@@ -44,13 +45,14 @@ const (
 var grants = map[Role][]Permission{
 	Producer: {Enqueue},
 	Worker:   {Work},
+	Service:  {Enqueue, Work},
 	Viewer:   {Read},
 	Operator: {Read, Operate, Enqueue},
 	Admins:   {Read, Operate, Enqueue, Work, Admin},
 }
 
 // Roles lists all roles, the weakest first.
-func Roles() []Role { return []Role{Producer, Worker, Viewer, Operator, Admins} }
+func Roles() []Role { return []Role{Producer, Worker, Service, Viewer, Operator, Admins} }
 
 // ParseRole reads a role's name.
 func ParseRole(name string) (Role, error) {

@@ -1,0 +1,93 @@
+//go:build unix
+
+package builtin_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/builtin"
+)
+
+// A workflow whose tasks are all run by shell scripts: a parent that splits its work, and sums it up.
+func TestACommandWaitsForItsChildren(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	const sum = `
+if test -z "$TUSK_INPUTS"; then
+	for n in 1 2 3; do
+		echo '{"kind":"square","args":'$n',"tags":["part"],"timeout":"1m","max_attempts":1}' >> "$TUSK_CHILDREN"
+	done
+	echo '{"wait": true}' >> "$TUSK_CHILDREN"
+	exit
+fi
+total=0
+for n in $(sed -n 's/.*"output":\([0-9]*\).*/\1/p' "$TUSK_INPUTS"); do total=$((total + n)); done
+echo $total
+grep -c '"state":"discarded"' "$TUSK_INPUTS" >&2
+echo '{"kind":"tell"}' >> "$TUSK_CHILDREN"
+`
+	w := work(t, func(m *tusk.Mux) {
+		builtin.Command(m, "sum", []string{"sh", "-c", sum})
+		builtin.Command(m, "square", []string{"sh", "-c", `read n; test $n != 2 || exit 1; echo $((n * n))`})
+		builtin.Command(m, "tell", []string{"true"})
+	})
+	id := w.enqueue("sum", `{}`, &tusk.Options{MaxAttempts: 1, Tenant: "acme"})
+	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+	if task.State != tusk.StateCompleted || string(task.Detail.Output) != "10" || task.Attempt != 1 ||
+		len(task.Detail.Logs) != 1 || task.Detail.Logs[0].Text != "1" {
+		t.Fatalf("%v, %s: %s, logs %v", task.State, task.Detail.Output, lastError(task), task.Detail.Logs)
+	}
+	flow, err := w.client.Workflow(t.Context(), id)
+	if err != nil || len(flow.Tasks) != 5 {
+		t.Fatalf("%+v, %v", flow, err)
+	}
+	for _, child := range flow.Tasks {
+		if child.Kind == "square" && (child.Tags[0] != "part" || child.MaxAttempts != 1) || child.Tenant != "acme" {
+			t.Errorf("%+v", child)
+		}
+	}
+	w.stop()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left behind, %v", left, err)
+	}
+}
+
+func TestOnlyACommandThatSucceedsSpawnsChildren(t *testing.T) {
+	w := work(t, func(m *tusk.Mux) {
+		builtin.Command(m, "fails", []string{"sh", "-c", `echo '{"kind":"echo"}' > "$TUSK_CHILDREN"; exit 1`})
+	})
+	task := w.ended("fails", "{}")
+	all, err := w.client.List(t.Context(), tusk.Filter{})
+	if err != nil || len(all) != 1 || task.State != tusk.StateDiscarded {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+func TestChildrenThatCannotBeSpawnedDiscardTheTask(t *testing.T) {
+	w := work(t, func(m *tusk.Mux) {
+		builtin.Command(m, "lists", []string{"sh", "-c", `sed 's/^"//; s/"$//; s/\\"/"/g; s/;/\n/g' > "$TUSK_CHILDREN"`})
+	})
+	for list, want := range map[string]string{
+		`{\"wait\":true}`:                          "TUSK_CHILDREN: asks to wait, but lists no child",
+		`{\"kind\":\"a\"};;nonsense`:               "TUSK_CHILDREN: line 3: child: not JSON",
+		`{\"kind\":\"a\",\"wait\":true}`:           `TUSK_CHILDREN: line 1: child: unknown field "wait"`,
+		`{\"kind\":\"a\",\"key\":\"k\"}`:           `TUSK_CHILDREN: line 1: child: unknown field "key"`,
+		`{\"kind\":\"a\",\"tenant\":\"t\"}`:        `TUSK_CHILDREN: line 1: child: unknown field "tenant"`,
+		`{\"kind\":\"A B\"}`:                       "TUSK_CHILDREN: line 1: kind: ",
+		`{\"kind\":\"a\",\"delay\":\"soon\"}`:      "TUSK_CHILDREN: line 1: delay: ",
+		`{\"args\":{}}`:                            "TUSK_CHILDREN: line 1: kind: ",
+		strings.Repeat(`{\"kind\":\"a\"};`, 10001): "TUSK_CHILDREN: line 10001: children: are 10001, at most 10000 are",
+	} {
+		id := w.enqueue("lists", `"`+list+`"`, &tusk.Options{MaxAttempts: 5})
+		task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+		if task.State != tusk.StateDiscarded || task.Attempt != 1 || !strings.HasPrefix(lastError(task), want) {
+			t.Errorf("%.40s: %v, attempt %d, %q, want %q", list, task.State, task.Attempt, lastError(task), want)
+		}
+	}
+	if all, err := w.client.List(t.Context(), tusk.Filter{Kinds: []string{"a"}}); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
