@@ -209,7 +209,7 @@ func (w *Worker) asks() []claim.Ask {
 
 // ready reports whether a handler could begin with a task of a queue at once.
 func (w *Worker) ready(queue string) bool {
-	return w.slots.Held() < w.config.Concurrency && !w.slots.Refuses() && w.queues.recent() &&
+	return w.slots.Held() < w.config.Concurrency && !w.slots.Refuses() && !w.finish.Full() && w.queues.fresh() &&
 		slices.ContainsFunc(w.asks(), func(a claim.Ask) bool { return a.Most == 0 && slices.Contains(a.Queues, queue) })
 }
 

@@ -119,7 +119,7 @@ func lookAgain(workers int) time.Duration {
 func (w *queueWatch) hear() (first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.paused == nil || w.serve() {
+	if w.paused == nil || w.usable() {
 		return false
 	}
 	w.heard = true
@@ -127,15 +127,15 @@ func (w *queueWatch) hear() (first bool) {
 	return true
 }
 
-// recent reports whether the settings are known, and recent enough to claim by.
-func (w *queueWatch) recent() bool {
+// fresh reports whether the settings are known, and recent enough to claim by.
+func (w *queueWatch) fresh() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.paused != nil && w.serve()
+	return w.paused != nil && w.usable()
 }
 
-// serve reports whether the known settings are used. The caller holds the lock.
-func (w *queueWatch) serve() bool {
+// usable is fresh for callers that hold the lock and know that there are settings.
+func (w *queueWatch) usable() bool {
 	hangs := !w.began.IsZero() && time.Since(w.began) > queueRefresh
 	return w.fails || hangs || time.Since(w.read) <= queueRefresh+queueGrace
 }

@@ -187,7 +187,7 @@ func (c *Source) Asked() (tokens []store.Token) {
 	if c.asked != (store.Token{}) {
 		tokens = append(tokens, c.asked)
 	}
-	if c.parked != nil && c.parked.isUsed() {
+	if c.parked != nil && !c.parked.used.IsZero() {
 		tokens = append(tokens, c.parked.request.Token)
 	}
 	return tokens

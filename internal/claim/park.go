@@ -2,7 +2,7 @@ package claim
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -11,33 +11,24 @@ import (
 // A source whose queues are empty leaves a claim of one task with the store. A task that this process enqueues can
 // then be stored and claimed in one round trip.
 
-// parked is a claim that is left with the store. The store may use it once.
+// parkedWithin is how long the store may use a parked claim. After that its answer counts as lost, because the enqueue
+// that uses it may wait for a lock of a user's transaction.
+const parkedWithin = 5 * time.Second
+
+// parked is a claim that is left with the store. The store may use it once. Source.mu protects all fields but request
+// and recall.
 type parked struct {
 	request store.ClaimRequest
 	recall  func()
-
-	mu     sync.Mutex
-	state  parking
-	tasks  []store.Task
-	asked  time.Time
-	err    error
-	answer chan struct{} // closed when the answer has come
+	used    time.Time     // when the store began to use it; zero if it has not
+	done    chan struct{} // closed when the answer has come
+	tasks   []store.Task
+	asked   time.Time
+	err     error
 }
 
-type parking int
-
-const (
-	unused   parking = iota
-	used             // the store uses it, and will answer
-	answered         // the answer has come, but was not collected yet
-	recalled
-)
-
-func (p *parked) isUsed() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state == used || p.state == answered
-}
+// errNotInTime is the result of a parked claim that was used for too long.
+var errNotInTime = errors.New("the enqueue that used a parked claim has not ended")
 
 // park leaves a claim with the store, unless there is one. It names the queues that may be claimed from without a
 // limit, if they are few.
@@ -58,34 +49,39 @@ func (c *Source) park(id store.ID) {
 	if c.o.Running != nil {
 		r.Running = c.o.Running()
 	}
-	p := &parked{request: r, answer: make(chan struct{})}
+	p := &parked{request: r, done: make(chan struct{})}
+	c.leave(p) // before the store can use it, so that its token is reported from the beginning
 	p.recall = c.o.Parker.Park(&store.Parked{
 		Request: r,
 		Begin:   func(queue string) bool { return c.begin(p, queue) },
-		Answer:  func(tasks []store.Task, asked time.Time, err error) { c.answered(p, tasks, asked, err) },
+		Answer:  func(tasks []store.Task, asked time.Time, err error) { c.answer(p, tasks, asked, err) },
 	})
+}
+
+func (c *Source) leave(p *parked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.parked = p
 }
 
 func (c *Source) begin(p *parked, queue string) bool {
-	id, alive := c.o.Worker()
-	may := alive && id == p.request.Worker && c.o.Ready(queue)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !may || p.state != unused {
+	if id, alive := c.o.Worker(); !alive || id != p.request.Worker || !c.o.Ready(queue) {
 		return false
 	}
-	p.state = used
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.parked != p || !p.used.IsZero() {
+		return false
+	}
+	p.used = time.Now()
 	return true
 }
 
-func (c *Source) answered(p *parked, tasks []store.Task, asked time.Time, err error) {
-	p.mu.Lock()
-	p.state, p.tasks, p.asked, p.err = answered, tasks, asked, err
-	p.mu.Unlock()
-	close(p.answer)
+func (c *Source) answer(p *parked, tasks []store.Task, asked time.Time, err error) {
+	c.mu.Lock()
+	p.tasks, p.asked, p.err = tasks, asked, err
+	c.mu.Unlock()
+	close(p.done)
 	c.loop.Wake()
 }
 
@@ -96,27 +92,29 @@ func (c *Source) collect() {
 	if p == nil {
 		return
 	}
-	p.mu.Lock()
-	has := p.state == answered
-	p.mu.Unlock()
+	c.mu.Lock()
+	tasks, err, used := p.tasks, p.err, p.used
+	c.mu.Unlock()
+	select {
+	case <-p.done:
+	default:
+		if used.IsZero() || time.Since(used) < parkedWithin {
+			return
+		}
+		tasks, err = nil, errNotInTime
+	}
 	switch {
-	case !has || p.err != nil && c.unanswered != nil:
+	case err != nil && c.unanswered != nil:
 		return
-	case p.err != nil:
+	case err != nil:
 		r := p.request
 		r.Again = true
 		c.unanswered = &r
 		c.name(r.Token)
-	case len(p.tasks) > 0:
-		c.o.Take(p.tasks, p.asked)
+	case len(tasks) > 0:
+		c.o.Take(tasks, p.asked)
 	}
-	c.forget()
-}
-
-func (c *Source) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.parked = nil
+	c.leave(nil)
 }
 
 // withdraw takes the parked claim back. It returns 1 if the store uses that claim, so that a task may come.
@@ -125,17 +123,16 @@ func (c *Source) withdraw() int {
 	if p == nil {
 		return 0
 	}
-	p.mu.Lock()
-	free := p.state == unused
-	if free {
-		p.state = recalled
+	c.mu.Lock()
+	used := !p.used.IsZero()
+	if !used {
+		c.parked = nil
 	}
-	p.mu.Unlock()
-	if !free {
+	c.mu.Unlock()
+	if used {
 		return 1
 	}
 	p.recall()
-	c.forget()
 	return 0
 }
 
@@ -155,7 +152,8 @@ func (c *Source) unpark(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case <-c.parked.answer:
+	case <-c.parked.done:
+	case <-time.After(parkedWithin):
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -144,6 +144,43 @@ func TestAtTheEndASourceWaitsForAParkedClaimThatIsUsed(t *testing.T) {
 	})
 }
 
+// An enqueue may wait for a lock as long as a user's transaction lasts. It must not hold up the worker for that long.
+func TestAParkedClaimThatIsUsedForTooLongCountsAsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, w := &lot{counter: &counter{}}, &worker{id: store.ID{1}, room: 1}
+		s := w.parks(l)
+		run(t, s, func() {
+			synctest.Wait()
+			p := l.use(t)
+			l.stock = 5
+			s.Hint("q")
+			time.Sleep(parkedWithin - time.Second)
+			synctest.Wait()
+			if w.taken != 0 {
+				t.Errorf("%d tasks were taken while one may still come", w.taken)
+			}
+			s.Wake()
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			if w.taken != 1 {
+				t.Errorf("%d tasks were taken, want 1", w.taken)
+			}
+			p.Answer(leased, time.Now(), nil) // too late
+			synctest.Wait()
+			if w.taken != 1 || w.room != 0 {
+				t.Errorf("%d tasks were taken, there is room for %d", w.taken, w.room)
+			}
+		})
+		s = w.parks(l)
+		l.stock, w.room = 0, 1
+		run(t, s, synctest.Wait)
+		l.use(t)
+		if err := s.Settle(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAParkedClaimDoesNotBeginForAnotherIdentityOrAWorkerThatIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, w := &lot{counter: &counter{}}, &worker{id: store.ID{1}, room: 10}

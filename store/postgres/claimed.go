@@ -16,6 +16,7 @@ type claimed struct {
 	full  bool    // some tasks have more than the minimum of columns
 	packs int32   // number of pieces of packs that were read
 	about int     // expected number of tasks
+	busy  int64   // a lane that was passed over because somebody claimed from it; 0 if none was
 
 	kind string // the last one, because most lists have few kinds
 	room []byte // a buffer for the args of several tasks
@@ -28,6 +29,10 @@ func (c *claimed) read(raw [][]byte) error {
 	if n == 1 && args.n > 1 {
 		c.packs++
 		n, piece = args.n, c.packs
+	}
+	if raw[2] == nil {
+		c.busy = lane
+		return nil
 	}
 	if raw[1] == nil {
 		return c.readLarge(ids.next(), args.next())

@@ -144,6 +144,7 @@ func (s *Store) send(
 		if done, err := s.addLeased(ctx, driverSession{c}, &tasks[0], p); done || err != nil {
 			return added(tasks), err
 		}
+		return s.put(ctx, driverSession{c}, tasks)
 	}
 	if len(tasks) >= s.copyFrom && (have.plain || have.lined) {
 		return added(tasks), s.copy(ctx, c, tasks, have)

@@ -69,6 +69,10 @@ func (s *Store) addLeased(ctx context.Context, c session, t *store.NewTask, p *s
 	}, s.sql[name], args...)
 	err = translate(err)
 	var tasks []store.Task
+	if neverStored(err) {
+		p.Answer(nil, asked, nil)
+		return false, err
+	}
 	if err == nil && claimed != nil {
 		tasks = []store.Task{leasedOf(t, enqueued.UTC(), claimed.UTC())}
 		askFor(&p.Request).lent(&tasks[0], lane)

@@ -2,11 +2,15 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/postgres"
 )
 
 // An idle worker of the process that enqueues needs no claims: its tasks are leased as they are stored.
@@ -52,7 +56,7 @@ func TestSingleTasksOfAnIdleWorkerCostNoClaims(t *testing.T) {
 	const n = 60
 	for n := range n / 2 {
 		one(n, nil)
-		one(n, &tusk.Options{Key: "k", Tags: []string{"a"}, Tenant: "t"})
+		one(n, &tusk.Options{Key: fmt.Sprint(n), Tags: []string{"a"}, Tenant: "t"})
 	}
 	after, err := s.Measure(t.Context())
 	if err != nil {
@@ -66,5 +70,82 @@ func TestSingleTasksOfAnIdleWorkerCostNoClaims(t *testing.T) {
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// A task that is leased as it is stored holds its lane until it is on disk. A claim that passes over such a lane must be
+// repeated soon, because nobody notifies of what it missed again.
+func TestAClaimThatPassedOverABusyLaneIsRepeated(t *testing.T) {
+	s, pool := fresh(t)
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	worker := store.Worker{ID: tusk.NewID(), Queues: []string{"p", "q"}, Concurrency: 10}
+	if _, err := s.Extend(ctx, store.Beat{Worker: worker, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	claim := func() []store.Task {
+		t.Helper()
+		tasks, err := s.Claim(ctx, store.ClaimRequest{Worker: worker.ID, Queues: worker.Queues, Limit: 10,
+			Token: store.NewToken()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tasks
+	}
+	for _, queue := range worker.Queues {
+		if _, err := s.Enqueue(ctx, newTasks(1, queue)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(claim()); n != 2 {
+		t.Fatalf("claimed %d of 2", n)
+	}
+	hints := make(chan store.Hint, 100)
+	go s.Listen(ctx, func(h store.Hint) {
+		if slices.Contains(h.Queues, "q") {
+			hints <- h
+		}
+	})
+	quiet := func() {
+		for {
+			select {
+			case <-hints:
+			case <-time.After(300 * time.Millisecond):
+				return
+			}
+		}
+	}
+	lock := func(changed bool) (unlock func()) {
+		t.Helper()
+		tx, err := pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := "tusk_fn.try_lane"
+		if changed {
+			call = "tusk_fn.lock_lane"
+		}
+		if _, err := tx.Exec(ctx, postgres.InFunctions("select "+call+"(tusk_fn.lane_of('q', 0))")); err != nil {
+			t.Fatal(err)
+		}
+		return func() { tx.Rollback(ctx) }
+	}
+	for _, changed := range []bool{false, true} {
+		quiet()
+		unlock := lock(changed)
+		if n := len(claim()); n != 0 {
+			t.Errorf("claimed %d", n)
+		}
+		select {
+		case <-hints:
+			if changed {
+				t.Error("a lane that a transaction changes, maybe for long, is claimed from again and again")
+			}
+		case <-time.After(time.Second):
+			if !changed {
+				t.Error("the lane was passed over for good")
+			}
+		}
+		unlock()
 	}
 }

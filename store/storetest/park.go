@@ -243,7 +243,11 @@ var parkClauses = []clause{
 			adding.Go(func() { // a process that enqueues and works
 				for range each {
 					p := t.park(s, worker)
-					results, err := s.Enqueue(t.ctx(), []store.NewTask{newTask()})
+					n := newTask()
+					if rand.N(3) == 0 {
+						n.Key = n.ID.String()
+					}
+					results, err := s.Enqueue(t.ctx(), []store.NewTask{n})
 					if err != nil || len(results) != 1 {
 						t.Errorf("%v", err)
 					}

@@ -2,6 +2,9 @@
 -- decides something runs after the lock is taken, so it sees what the lock's last holder wrote. A claim that finds
 -- nothing writes nothing.
 --
+-- It waits for at most one lane. If somebody claims from another one at the moment, and nobody changes it, the last row
+-- names that lane and has no tasks: the caller should claim again.
+--
 -- _full asks for all columns at once. _packed says that packs are likely. A caller that has locked one of the lanes
 -- passes it as _held, and then the claim waits for no other lane.
 -- In the model (docs/design/model.md): ClaimJudge, ClaimTake.
@@ -17,6 +20,7 @@ declare
   _lanes bigint[];
   _lane  bigint;
   _first boolean;
+  _busy  bigint;  -- a lane that was passed over
   _want  int := _limit;
   r      tusk_fn.piece;
   large  tusk_fn.piece;
@@ -43,6 +47,9 @@ begin
   _first := _held in (0, _lanes[1]);
   foreach _lane in array _lanes loop
     if not pg_try_advisory_xact_lock(_lane # ('tusk.log'::regclass::oid::bigint << 31)) then
+      if not _first and pg_try_advisory_xact_lock_shared(~(_lane # ('tusk.log'::regclass::oid::bigint << 31))) then
+        _busy := _lane;
+      end if;
       continue when not _first or not tusk_fn.await_lane(_lane);
       if not exists (select from tusk.worker w where w.id = _worker and not w.dead) then -- declared dead meanwhile
         raise exception 'the worker is dead' using errcode = 'TK001';
@@ -66,6 +73,10 @@ begin
     end loop;
     exit when _want = 0;
   end loop;
+  if _want > 0 and _busy is not null then
+    r := null; r.lane := _busy;
+    return next r;
+  end if;
 end $$;
 
 -- Claims tasks from a lane that the caller has locked.

@@ -123,12 +123,13 @@ begin
   from tusk_fn.finish_lease(_held, _held_lane, 0, _firsts, null, 1, _ago, _stats, '{}') f;
 end $$;
 
--- Stores a task that may run at once. Leases it to a worker, unless somebody claims from the lane at the
--- moment, a lane of a better priority exists, or anything in the lane is unclaimed; then claimed_at is null. It waits for
--- no lock. It commits to the disk, because the task has to be stored.
+-- Stores a task that may run at once. Leases it to a worker, unless somebody claims from the lane at the moment, a lane
+-- of a better priority exists, or anything in the lane is unclaimed; then claimed_at is null. It waits for no lock. It
+-- commits to the disk, because the task has to be stored.
 --
 -- The new position says that the task is claimed, as is everything that was visible before. Transactions that were in
--- progress before count as late, and so do those that have begun since.
+-- progress before count as late, and so do those that have begun since. If there are very many, it gives up the lease.
+-- If the task has a key, the transaction has an id already, and later ones may have ended.
 create function tusk_fn.add_leased(_lane bigint, _id uuid, _kind text, _args bytea, _tenant text, _tags text,
   _settings bytea, _key text, _worker uuid, _token uuid, out enqueued_at timestamptz, out claimed_at timestamptz)
 language plpgsql
@@ -160,19 +161,20 @@ begin
   insert into tusk.log as t (lane, id, kind, args, tenant, tags, settings, key)
   values (_lane, _id, _kind, _args, _tenant, _tags::text[], _settings, _key)
   returning t.xid, t.enqueued_at into _xid, enqueued_at;
-  if _no is null then
+  if _no is null or _xid::text::bigint - pg_snapshot_xmax(_here)::text::bigint > 1000 then
     return;
   end if;
-  _next := (_xid::text::bigint + 1)::text;
-  if pg_snapshot_xmin(_here) <> _xid then
+  _next := greatest(_xid::text::bigint + 1, pg_snapshot_xmax(_here)::text::bigint)::text;
+  if pg_snapshot_xmin(_here) <> _xid or pg_snapshot_xmax(_here) > _xid then
     _open := array(
       select x::text from pg_snapshot_xip(_here) x
       union all
       select x::text from generate_series(pg_snapshot_xmax(_here)::text::bigint, _xid::text::bigint - 1) x);
   end if;
   insert into tusk.lane_position (lane, no, done, at_xid, at_n, claimed)
-  values (_lane, _no + 1, (coalesce(_open[1], _next) || ':' || _next || ':' || array_to_string(_open, ','))::pg_snapshot, '0', 0,
-    _claimed + 1);
+  values (_lane, _no + 1,
+    (coalesce(_open[1], _next) || ':' || _next || ':' || array_to_string(_open, ','))::pg_snapshot,
+    '0', 0, _claimed + 1);
   insert into tusk.lease as l (token, lane, worker, claimed_at, lo, hi, firsts)
   values (_token, _lane, _worker, clock_timestamp(), _xid, _xid, array[_id])
   returning l.claimed_at into claimed_at;
