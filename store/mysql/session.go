@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,10 +82,8 @@ func (s *session) fits(pending []stmt) int {
 }
 
 func (s *session) send(stmts []stmt) error {
-	for _, one := range stmts {
-		if s.store.exceeds(one.args) { // the server would close the connection before it says why
-			return driversql.ErrPktTooLarge
-		}
+	if slices.ContainsFunc(stmts, s.store.exceeds) { // the server would close the connection before it says why
+		return driversql.ErrPktTooLarge
 	}
 	s.store.trips.Add(1)
 	var texts []string
