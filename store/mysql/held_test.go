@@ -161,6 +161,33 @@ func TestTheServerDoesNotWaitForALockLongerThanItsCaller(t *testing.T) {
 	}
 }
 
+// The server rolls back a transaction whose caller has a deadline. Its connection is as good as before.
+func TestADeadlineDoesNotCostConnections(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	own := open(t, dsn)
+	exec(t, own, `create trigger injected before insert on tusk_key for each row
+		signal sqlstate '40001' set mysql_errno = 1213, message_text = 'injected'`)
+	for name, s := range map[string]*mysql.Store{"own pool": own, "the user's pool": newOn(t, dsn, nil)} {
+		s.DB().SetMaxOpenConns(1)
+		usual := number(t, s, "select @@session.innodb_lock_wait_timeout")
+		connection := number(t, s, "select connection_id()")
+		keyed := newTasks(1, "q")
+		keyed[0].Key = "k"
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		if _, err := s.Enqueue(ctx, keyed); !errors.Is(err, store.ErrNotCommitted) || ctx.Err() != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		if number(t, s, "select connection_id()") != connection {
+			t.Errorf("%s: the connection is given up", name)
+		}
+		if n := number(t, s, "select @@session.innodb_lock_wait_timeout"); n != usual {
+			t.Errorf("%s: sessions wait for %d s, want %d", name, n, usual)
+		}
+	}
+}
+
 // A day is added between two reads of one snapshot.
 func TestAViewOutlivesAChangeOfATable(t *testing.T) {
 	s := fresh(t)

@@ -36,13 +36,16 @@ func keyArgs(names []rules.KeyName) (args []any) {
 // lockKeys locks the rows of keys, in order, and adds missing ones.
 func (w *work) lockKeys(names []rules.KeyName) error {
 	missing := slices.DeleteFunc(slices.Clone(names), func(n rules.KeyName) bool { return w.keys[n] != nil })
-	w.limitWaits()
 	if w.hasty { // an insert would wait for the transaction that holds the key
 		if err := w.lockExisting(missing); err != nil {
 			return err
 		}
 		missing = slices.DeleteFunc(missing, func(n rules.KeyName) bool { return w.keys[n] != nil })
 	}
+	if len(missing) == 0 {
+		return nil
+	}
+	w.limitWaits()
 	w.insertValues("key.insert", "(?, ?, ?)", 3, keyArgs(missing))
 	return w.lockExisting(missing)
 }

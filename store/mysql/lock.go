@@ -45,6 +45,7 @@ func (w *work) lockRows(listed, others []ref) error {
 	if len(listed)+len(others) == 0 {
 		return nil
 	}
+	w.limitWaits()
 	found, err := w.find(listed)
 	if err != nil {
 		return err
