@@ -61,6 +61,8 @@ func (s *Store) inspect(ctx context.Context) error {
 	return nil
 }
 
+var errNoInnoDB = fmt.Errorf("%w: InnoDB is switched off: start the server with it", store.ErrUnsupported)
+
 // readSession finds out what the pool's connections can do, and reads the server's time.
 func (s *Store) readSession(ctx context.Context) error {
 	conn, err := s.conn(ctx)
@@ -83,7 +85,11 @@ func (s *Store) readSession(ctx context.Context) error {
 	if s.packet, err = strconv.Atoi(is["max_allowed_packet"]); err != nil {
 		return fmt.Errorf("max_allowed_packet: %w", err)
 	}
-	wait, err := strconv.Atoi(is["innodb_lock_wait_timeout"])
+	lockWait, known := is["innodb_lock_wait_timeout"]
+	if !known {
+		return errNoInnoDB
+	}
+	wait, err := strconv.Atoi(lockWait)
 	if err != nil {
 		return fmt.Errorf("innodb_lock_wait_timeout: %w", err)
 	}
@@ -152,7 +158,7 @@ func numbers(version string) (major, minor int) {
 // settings reads the server variables that matter.
 func (s *Store) settings(ctx context.Context) (map[string]string, error) {
 	return variables(ctx, s.db, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
-		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'have_innodb',
+		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on',
 		'group_replication_group_name', 'group_replication_single_primary_mode')`)
 }
 
@@ -184,8 +190,6 @@ func checkSettings(is map[string]string, galera bool) error {
 	case is["group_replication_group_name"] != "" && is["group_replication_single_primary_mode"] == "OFF":
 		return fmt.Errorf("%w: group_replication_single_primary_mode is OFF: row locks do not span the members of a group, "+
 			"so tasks that need others may wait forever: switch the group to a single primary", store.ErrUnsupported)
-	case is["have_innodb"] == "NO" || is["have_innodb"] == "DISABLED":
-		return fmt.Errorf("%w: InnoDB is switched off: start the server with it", store.ErrUnsupported)
 	case is["log_bin"] == "ON" && is["binlog_format"] == "STATEMENT":
 		return fmt.Errorf("%w: binlog_format is STATEMENT, which READ COMMITTED does not allow: set binlog_format = ROW",
 			store.ErrUnsupported)

@@ -37,14 +37,13 @@ func TestSettingsThatBreakThePromisesAreRefused(t *testing.T) {
 		galera bool
 		says   string
 	}{
-		{map[string]string{"wsrep_on": "OFF", "have_innodb": "YES", "log_bin": "ON", "binlog_format": "MIXED"}, false, ""},
+		{map[string]string{"wsrep_on": "OFF", "log_bin": "ON", "binlog_format": "MIXED"}, false, ""},
 		{map[string]string{"wsrep_on": "ON"}, false, "tusk_allow_galera=1"},
 		{map[string]string{"wsrep_on": "ON"}, true, ""},
 		{map[string]string{"group_replication_group_name": "X", "group_replication_single_primary_mode": "OFF"}, false,
 			"single primary"},
 		{map[string]string{"group_replication_group_name": "X", "group_replication_single_primary_mode": "ON"}, false, ""},
 		{map[string]string{"group_replication_group_name": "", "group_replication_single_primary_mode": "OFF"}, false, ""},
-		{map[string]string{"have_innodb": "DISABLED"}, false, "InnoDB"},
 		{map[string]string{"log_bin": "ON", "binlog_format": "STATEMENT"}, false, "ROW"},
 		{map[string]string{"log_bin": "OFF", "binlog_format": "STATEMENT"}, false, ""},
 	} {

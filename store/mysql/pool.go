@@ -135,6 +135,9 @@ func (c *sessions) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.setup, nil); err != nil {
 		conn.Close()
+		if codeOf(err) == codeUnknownVariable && strings.Contains(err.Error(), "innodb_") {
+			err = errNoInnoDB
+		}
 		return nil, err
 	}
 	return conn, nil
