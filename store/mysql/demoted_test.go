@@ -59,7 +59,8 @@ func TestLocksAreNotKeptOnAServerThatTakesNoWrites(t *testing.T) {
 	w := startWorker(t, s)
 	await := func(held bool) {
 		t.Helper()
-		for until := time.Now().Add(15 * time.Second); number(t, root, "select "+lockOf+" is not null", w[:]) == 1 != held; {
+		free := "select " + lockOf + " is null"
+		for until := time.Now().Add(15 * time.Second); number(t, root, free, w[:]) == 1 == held; {
 			if time.Now().After(until) {
 				t.Fatalf("the lock is held: want %v", held)
 			}

@@ -86,7 +86,8 @@ func TestTheResultsOfAnEditAreNotLostWithOthers(t *testing.T) {
 		ids[i] = tasks[i].ID
 	}
 	exec(t, s, fmt.Sprintf(`create trigger injected before update on tusk_task for each row
-		if new.id = x'%x' then signal sqlstate '45000' set mysql_errno = 1406, message_text = 'injected'; end if`, ids[3][:]))
+		if new.id = x'%x' then signal sqlstate '45000' set mysql_errno = 1406, message_text = 'injected'; end if`,
+		ids[3][:]))
 	tx, _ := begin(t, s)
 	if _, err := tx.Exec("select 1 from tusk_task where id = ? for update", ids[2][:]); err != nil {
 		t.Fatal(err)

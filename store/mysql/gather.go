@@ -109,18 +109,15 @@ func (w *work) pour() {
 	w.pourLabels(&g.named)
 	w.pourSaves(g.saved.take())
 	w.drop("stops.delete", g.unstop.take())
-	w.insertValues("stop.add", "(?, ?, ?, ?)", 4, g.toStop)
-	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", attemptColumns, g.attempts)
-	w.insertValues("note.changed", "(?, ?, 0, ?)", 3, g.changed)
+	w.insertValues("stop.add", "(?, ?, ?, ?)", g.toStop)
+	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", g.attempts)
+	w.insertValues("note.changed", "(?, ?, 0, ?)", g.changed)
 	w.pourNeeded(g.needed.take())
 	erased := g.erased.take()
 	for _, name := range belongings {
 		w.drop(name, erased)
 	}
 }
-
-// attemptColumns is how many values a row of tusk_attempt has.
-const attemptColumns = 11
 
 // belongings are the statements that delete tasks and what belongs to them.
 var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear"}
@@ -137,8 +134,9 @@ func (w *work) drop(name string, refs []ref) {
 	})
 }
 
-// insertValues runs a statement that inserts rows with the given number of columns, about 3,000 values at a time.
-func (w *work) insertValues(name, group string, columns int, values []any) {
+// insertValues runs a statement that inserts rows, about 3,000 values at a time. A group of parameters is one row.
+func (w *work) insertValues(name, group string, values []any) {
+	columns := strings.Count(group, "?")
 	in := inserts{work: w, name: name, group: group, most: 3000 / columns}
 	for row := range slices.Chunk(values, columns) {
 		in.add(row...)
@@ -208,17 +206,15 @@ func (w *work) insertRows(all []*ready) {
 	if w.now == 0 {
 		at = clock
 	}
-	for part := range slices.Chunk(all, 500) {
-		var args []any
-		for _, y := range part {
-			args = append(args, []byte(y.queue), y.priority)
-			if w.now != 0 {
-				args = append(args, y.at)
-			}
-			args = append(args, y.place, y.first, y.next, y.last, y.lap)
+	var rows []any
+	for _, y := range all {
+		rows = append(rows, []byte(y.queue), y.priority)
+		if w.now != 0 {
+			rows = append(rows, y.at)
 		}
-		w.do(list("ready.insert", "(?, ?, "+at+", ?, ?, ?, ?, ?)", len(part)), args...)
+		rows = append(rows, y.place, y.first, y.next, y.last, y.lap)
 	}
+	w.insertValues("ready.insert", "(?, ?, "+at+", ?, ?, ?, ?, ?)", rows)
 }
 
 // pourNeeded marks tasks as needed by others. If a task is not needed, its end is not checked for that.
@@ -240,14 +236,11 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 		w.do(withKeys("waiting.drop", ":waiting", "run_at, place, n", len(part)), args...)
 		return nil
 	})
-	inParts(c.come.take(), 1000, func(part []waitingAt) error {
-		var args []any
-		for _, at := range part {
-			args = append(args, at.runAt, at.place, at.n)
-		}
-		w.do(list("waiting.insert", "(?, ?, ?)", len(part)), args...)
-		return nil
-	})
+	var rows []any
+	for _, at := range c.come.take() {
+		rows = append(rows, at.runAt, at.place, at.n)
+	}
+	w.insertValues("waiting.insert", "(?, ?, ?)", rows)
 }
 
 // pourTurns writes which tasks wait for a turn, and which were given one or give it back. If a task was stored with the
@@ -273,7 +266,7 @@ func (w *work) pourTurns(g *gathered) {
 		w.do(text, args...)
 		return nil
 	})
-	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", 9, rows)
+	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 	inParts(g.given, maxHeld, func(part []*row) error {
 		w.do(q("held.add"), false, encodeGiven(part))
 		return nil
@@ -298,14 +291,11 @@ func (w *work) pourLabels(c *change[labelRow]) {
 			return nil
 		})
 	}
-	inParts(c.come.take(), 1000, func(part []labelRow) error {
-		var args []any
-		for _, l := range part {
-			args = append(args, []byte(l.label), l.id[:], l.place, l.n)
-		}
-		w.do(list("label.insert", "(?, ?, ?, ?)", len(part)), args...)
-		return nil
-	})
+	var rows []any
+	for _, l := range c.come.take() {
+		rows = append(rows, []byte(l.label), l.id[:], l.place, l.n)
+	}
+	w.insertValues("label.insert", "(?, ?, ?, ?)", rows)
 }
 
 // savedColumns are the columns of a task that may change apart from its values, in the order of fields.

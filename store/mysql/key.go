@@ -46,7 +46,7 @@ func (w *work) lockKeys(names []rules.KeyName) error {
 		return nil
 	}
 	w.limitWaits()
-	w.insertValues("key.insert", "(?, ?, ?)", 3, keyArgs(missing))
+	w.insertValues("key.insert", "(?, ?, ?)", keyArgs(missing))
 	return w.lockExisting(missing)
 }
 
@@ -97,7 +97,7 @@ func (w *work) writeKeys(changed []rules.Key) {
 				idOrNull(k.Awaiting), k.awaitingAt.place, k.awaitingAt.n, idOrNull(k.Ended), nanosOrNull(k.Source), k.Tasks)
 		}
 	}
-	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", 12, rows)
+	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 	var gone []rules.KeyName
 	for _, k := range w.keys {
 		// Its last task was deleted, or the row was added but not needed.

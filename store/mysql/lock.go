@@ -9,14 +9,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// find returns the rows of tusk_ready that hold tasks, without locking them. In a user's transaction it locks them,
-// because otherwise it might read old rows. There it is only called for tasks that hold a key and are the first of
-// their place, so it locks just that row, and not the next one of the index.
+// find returns the rows of tusk_ready that hold tasks, without locking them. In a user's transaction, which does lock
+// them, it is only called for tasks that hold a key and are the first of their place, so it locks just that row, and
+// not the next one of the index.
 func (w *work) find(refs []ref) (found []*ready, err error) {
-	name := "ready.find"
-	if w.user {
-		name = "ready.find locked"
-	}
 	collect := func(rows *sql.Rows) error {
 		y, err := readReady(rows)
 		found = append(found, y)
@@ -32,7 +28,7 @@ func (w *work) find(refs []ref) (found []*ready, err error) {
 			near = append(near, "place = ? and first between ? and ? and next <= ? and last >= ?")
 			args = append(args, s.place, max(s.first-maxSpan+1, 0), s.last, s.last, s.first)
 		}
-		w.buf = append(w.buf, stmt{strings.Replace(q(name), ":near", strings.Join(near, " or "), 1), args, collect})
+		w.buf = append(w.buf, stmt{w.current(strings.Replace(q("ready.find"), ":near", strings.Join(near, " or "), 1)), args, collect})
 		return nil
 	})
 	return found, errors.Join(err, w.flush())

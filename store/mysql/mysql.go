@@ -84,27 +84,24 @@ type Options struct {
 // MySQL; Check reports more. The caller closes the pool. Set multiStatements and interpolateParams on the pool, as
 // Open does, to save round trips. If the pool is limited, set Options.Spare, too.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
-	s := &Store{db: db, dueLists: dueLists, program: ownProgram(), oneNode: o.OneNode,
-		log: cmp.Or(o.Logger, slog.Default())}
-	if o.Spare != nil {
-		s.spare = newSpare(o.Spare)
-	}
-	if err := s.inspect(ctx); err != nil {
-		s.closePools()
-		return nil, fmt.Errorf("mysql: %w", err)
-	}
-	return s, nil
+	return create(ctx, &Store{db: db}, o)
 }
 
 // Open creates a store with a pool of its own; see Pool for the DSN. It logs to slog.Default. Call Migrate to create
 // or update the tables.
 func Open(ctx context.Context, dsn string) (*Store, error) {
-	db, spare, oneNode, err := pools(dsn)
+	connector, oneNode, err := connect(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
-	s := &Store{db: db, dueLists: dueLists, program: ownProgram(), spare: spare, owned: true, oneNode: oneNode,
-		log: slog.Default()}
+	return create(ctx, &Store{db: newPool(connector), owned: true}, Options{Spare: connector, OneNode: oneNode})
+}
+
+func create(ctx context.Context, s *Store, o Options) (*Store, error) {
+	s.dueLists, s.program, s.oneNode, s.log = dueLists, ownProgram(), o.OneNode, cmp.Or(o.Logger, slog.Default())
+	if o.Spare != nil {
+		s.spare = newSpare(o.Spare)
+	}
 	if err := s.inspect(ctx); err != nil {
 		s.closePools()
 		return nil, fmt.Errorf("mysql: %w", err)

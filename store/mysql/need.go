@@ -43,7 +43,7 @@ func (w *work) writeNeeds(b *rules.Batch) {
 		}
 	}
 	w.drop("need.clear", anew)
-	w.insertValues("need.insert", "(?, ?, ?, ?, ?, ?)", 6, rows)
+	w.insertValues("need.insert", "(?, ?, ?, ?, ?, ?)", rows)
 	met := map[store.ID][]ref{}
 	var parents ordered[store.ID]
 	for _, m := range b.Met {
@@ -71,7 +71,7 @@ func (w *work) writeNeeds(b *rules.Batch) {
 			doubts = append(doubts, at.place, at.n)
 		}
 	}
-	w.insertValues("doomed.add", "(?, ?)", 2, doubts)
+	w.insertValues("doomed.add", "(?, ?)", doubts)
 }
 
 // cancelDoomed cancels up to limit pending tasks that need a failed task; the tasks that need them become doomed in

@@ -38,15 +38,6 @@ func Pool(dsn string) (db *sql.DB, oneNode bool, err error) {
 	return newPool(connector), oneNode, nil
 }
 
-// pools opens a pool, and a second one of spare connections.
-func pools(dsn string) (db, spare *sql.DB, oneNode bool, err error) {
-	connector, oneNode, err := connect(dsn)
-	if err != nil {
-		return nil, nil, false, err
-	}
-	return newPool(connector), newSpare(connector), oneNode, nil
-}
-
 func newPool(connector driver.Connector) *sql.DB {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(32)

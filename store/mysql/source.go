@@ -156,10 +156,6 @@ func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 		child ref
 		store.Need
 	}
-	which := "need.children"
-	if w.user { // what it reads without a lock may be outdated
-		which = "need.children locked"
-	}
 	var edges []edge
 	err := inParts(ids, 500, func(part []store.ID) error {
 		return w.ask(func(rows *sql.Rows) error {
@@ -169,7 +165,7 @@ func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 			copy(e.Task[:], id)
 			edges = append(edges, e)
 			return err
-		}, list(which, "?", len(part)), idArgs(part)...)
+		}, w.current(list("need.children", "?", len(part))), idArgs(part)...)
 	})
 	if err != nil || len(edges) == 0 {
 		return err
