@@ -248,7 +248,7 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 func (w *work) pourTurns(g *gathered) {
 	var gone []ref
 	for _, r := range g.lines.gone.take() {
-		gone = append(gone, ref{r.place, r.n, 0})
+		gone = append(gone, r.anyLap())
 	}
 	w.drop("line.drop", gone)
 	var fresh []ref
@@ -329,7 +329,7 @@ func (w *work) pourSaves(rows []*row) {
 		}
 		r.stored = is
 		kinds.add(differs)
-		alike[differs] = append(alike[differs], ref{r.place, r.n, 0})
+		alike[differs] = append(alike[differs], r.anyLap())
 	}
 	for _, kind := range kinds.take() {
 		set, values := "", []any(nil)

@@ -60,7 +60,7 @@ func (w *work) holders(sumUp bool) (held map[line]int64, err error) {
 		seqs = append(seqs, seq)
 		if back {
 			for _, r := range refsOf(w.store.spansIn(refs, "tusk_held")) {
-				turns[ref{r.place, r.n, 0}]--
+				turns[r.anyLap()]--
 				read++
 			}
 			return nil

@@ -115,7 +115,7 @@ func (w *work) writeKeys(changed []rules.Key) {
 // placeOf returns where a locked task is, or the zero ref if it is not locked.
 func (w *work) placeOf(id store.ID) ref {
 	if r := w.ids[id]; r != nil {
-		return ref{r.place, r.n, 0}
+		return r.anyLap()
 	}
 	return ref{}
 }

@@ -74,7 +74,7 @@ func (w *work) open(l *lease) (tasks []store.Task, unseen int, err error) {
 		return nil, 0, err
 	}
 	for _, r := range refsOf(l.spans) {
-		switch t := found[ref{r.place, r.n, 0}]; {
+		switch t := found[r.anyLap()]; {
 		case t == nil:
 			unseen++
 		case t.stage().holds(r.lap):
@@ -94,7 +94,7 @@ func (w *work) read(name string, spans []span) (map[ref]*row, error) {
 		return w.ask(func(rows *sql.Rows) error {
 			r, err := readRow(rows)
 			if err == nil {
-				found[ref{r.place, r.n, 0}] = r
+				found[r.anyLap()] = r
 			}
 			return err
 		}, text, args...)

@@ -120,7 +120,7 @@ func (w *work) know(r *row) {
 	if w.rows == nil {
 		w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
 	}
-	w.rows[ref{r.place, r.n, 0}] = r
+	w.rows[r.anyLap()] = r
 	w.ids[r.ID] = r
 }
 

@@ -148,15 +148,10 @@ func (w *work) doom(at []ref) (cancelled int, err error) {
 // statesOf reads the states of needed tasks.
 func (w *work) statesOf(ids []store.ID) (map[store.ID]store.State, error) {
 	var found []*row
-	err := inParts(ids, 500, func(part []store.ID) error {
-		return w.ask(func(rows *sql.Rows) error {
-			r := &row{}
-			var id, queue, tenant, key []byte
-			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &r.State, &queue, &tenant, &key)
-			copy(r.ID[:], id)
-			found = append(found, r)
-			return err
-		}, list("task.find", "?", len(part)), idArgs(part)...)
+	err := w.locate(idArgs(ids), func(at ref, id store.ID, state store.State, _ rules.KeyName) {
+		r := &row{ref: at}
+		r.ID, r.State = id, state
+		found = append(found, r)
 	})
 	if err := errors.Join(err, w.tellRunning(found)); err != nil {
 		return nil, err

@@ -155,7 +155,7 @@ func (w *work) holdPlain() error {
 	}
 	refs := make([]ref, len(w.plain))
 	for i, e := range w.plain {
-		refs[i] = ref{e.place, e.n, 0}
+		refs[i] = e.anyLap()
 	}
 	return inParts(apart(refs), maxSpans, func(part []span) error {
 		text, args := among("task.hold", part)
