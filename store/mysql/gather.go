@@ -124,14 +124,13 @@ var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops
 
 // drop deletes a table's rows of tasks with a statement that joins their places.
 func (w *work) drop(name string, refs []ref) {
-	inParts(refs, maxSpans, func(part []ref) error {
+	for part := range slices.Chunk(refs, maxSpans) {
 		var args []any
 		for _, r := range part {
 			args = append(args, r.place, r.n)
 		}
 		w.do(withKeys(name, ":tasks", "place, n", len(part)), args...)
-		return nil
-	})
+	}
 }
 
 // insertValues runs a statement that inserts rows, about 3,000 values at a time. A group of parameters is one row.
@@ -220,22 +219,20 @@ func (w *work) insertRows(all []*ready) {
 // pourNeeded marks tasks as needed by others. If a task is not needed, its end is not checked for that.
 func (w *work) pourNeeded(refs []ref) {
 	slices.SortFunc(refs, byPlace)
-	inParts(apart(refs), maxSpans, func(part []span) error {
+	for part := range slices.Chunk(apart(refs), maxSpans) {
 		text, args := among("need.flag", part)
 		w.do(text, args...)
-		return nil
-	})
+	}
 }
 
 func (w *work) pourWaiting(c *change[waitingAt]) {
-	inParts(c.gone.take(), maxSpans, func(part []waitingAt) error {
+	for part := range slices.Chunk(c.gone.take(), maxSpans) {
 		var args []any
 		for _, at := range part {
 			args = append(args, at.runAt, at.place, at.n)
 		}
 		w.do(withKeys("waiting.drop", ":waiting", "run_at, place, n", len(part)), args...)
-		return nil
-	})
+	}
 	var rows []any
 	for _, at := range c.come.take() {
 		rows = append(rows, at.runAt, at.place, at.n)
@@ -261,20 +258,17 @@ func (w *work) pourTurns(g *gathered) {
 		rows = append(rows, r.place, r.n, r.ID[:], r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
 			r.Priority, r.since)
 	}
-	inParts(spansOf(fresh), maxSpans, func(part []span) error {
+	for part := range slices.Chunk(spansOf(fresh), maxSpans) {
 		text, args := among("line.copy", part)
 		w.do(text, args...)
-		return nil
-	})
+	}
 	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-	inParts(g.given, maxHeld, func(part []*row) error {
+	for part := range slices.Chunk(g.given, maxHeld) {
 		w.do(q("held.add"), false, encodeGiven(part))
-		return nil
-	})
-	inParts(spansOf(g.back), maxHeld, func(part []span) error {
+	}
+	for part := range slices.Chunk(spansOf(g.back), maxHeld) {
 		w.do(q("held.add"), true, encodeSpans(part))
-		return nil
-	})
+	}
 }
 
 // pourLabels deletes labels by their text, and writes new ones.
@@ -286,10 +280,9 @@ func (w *work) pourLabels(c *change[labelRow]) {
 		ids[l.label] = append(ids[l.label], l.id[:])
 	}
 	for _, label := range said.take() {
-		inParts(ids[label], 500, func(part []any) error {
+		for part := range slices.Chunk(ids[label], 500) {
 			w.do(list("label.drop", "?", len(part)), append([]any{[]byte(label), []byte(label)}, part...)...)
-			return nil
-		})
+		}
 	}
 	var rows []any
 	for _, l := range c.come.take() {
@@ -341,11 +334,10 @@ func (w *work) pourSaves(rows []*row) {
 		}
 		refs := alike[kind]
 		slices.SortFunc(refs, byPlace)
-		inParts(apart(refs), maxSpans, func(part []span) error {
+		for part := range slices.Chunk(apart(refs), maxSpans) {
 			text, args := among("task.save", part, values...)
 			w.do(strings.Replace(text, ":set", set, 1), args...)
-			return nil
-		})
+		}
 	}
 }
 

@@ -55,11 +55,10 @@ func (w *work) lockExisting(names []rules.KeyName) error {
 	if len(names) == 0 {
 		return nil
 	}
-	inParts(names, maxSpans, func(part []rules.KeyName) error {
+	for part := range slices.Chunk(names, maxSpans) {
 		text, args := amongKeys("key.lock", part)
 		w.buf = append(w.buf, stmt{w.locking(text), args, w.readKey})
-		return nil
-	})
+	}
 	w.readClock()
 	return w.flush()
 }
@@ -105,11 +104,10 @@ func (w *work) writeKeys(changed []rules.Key) {
 			gone = append(gone, k.KeyName)
 		}
 	}
-	inParts(sortedKeys(gone), maxSpans, func(part []rules.KeyName) error {
+	for part := range slices.Chunk(sortedKeys(gone), maxSpans) {
 		text, args := amongKeys("key.delete", part)
 		w.do(text, args...)
-		return nil
-	})
+	}
 }
 
 // placeOf returns where a locked task is, or the zero ref if it is not locked.

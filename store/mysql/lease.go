@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"sync"
 
@@ -197,13 +198,12 @@ func (h *leases) leave(worker store.ID) {
 
 // deleteLeases deletes leases without open tasks.
 func (w *work) deleteLeases(over []leaseKey) {
-	inParts(over, maxSpans, func(part []leaseKey) error {
+	for part := range slices.Chunk(over, maxSpans) {
 		var args []any
 		for _, l := range part {
 			args = append(args, l.token[:], l.claimedAt)
 		}
 		condition := strings.TrimSuffix(strings.Repeat("token = ? and claimed_at = ? or ", len(part)), " or ")
 		w.do(strings.Replace(q("lease.delete"), ":leases", condition, 1), args...)
-		return nil
-	})
+	}
 }

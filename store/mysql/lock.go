@@ -147,15 +147,14 @@ func (w *work) lockTasks(refs []ref) (locked []*row, err error) {
 		refs[i].lap = 0
 	}
 	slices.SortFunc(refs, byPlace)
-	inParts(apart(slices.Compact(refs)), maxSpans, func(part []span) error {
+	for part := range slices.Chunk(apart(slices.Compact(refs)), maxSpans) {
 		text, args := among("task.lock", part)
 		w.buf = append(w.buf, stmt{w.locking(text), args, func(rows *sql.Rows) error {
 			r, err := readLocked(rows)
 			locked = append(locked, r)
 			return err
 		}})
-		return nil
-	})
+	}
 	w.readClock()
 	return locked, w.flush()
 }

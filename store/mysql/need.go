@@ -59,11 +59,10 @@ func (w *work) writeNeeds(b *rules.Batch) {
 			// It reads all needs of the children. The other would read all for each part.
 			which = "need.met of many"
 		}
-		inParts(apart(children), maxSpans, func(part []span) error {
+		for part := range slices.Chunk(apart(children), maxSpans) {
 			text, args := among(which, part, parent[:])
 			w.do(text, args...)
-			return nil
-		})
+		}
 	}
 	var doubts []any
 	for _, id := range b.Doubts {

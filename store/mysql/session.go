@@ -253,7 +253,7 @@ func (s *session) call(each func(*sql.Rows) error, name string, args ...any) (ta
 			return rows.Scan(&ended, &tasks)
 		}
 		return each(rows)
-	}, "call "+name+"("+strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ")+")", args...)
+	}, "call "+name+"("+marks(len(args))+")", args...)
 	if err == nil && ended != name {
 		return 0, errInterrupted
 	}
