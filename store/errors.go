@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Errors that a caller can act on. Engines wrap them with the name of the call, so find them with errors.Is.
@@ -53,4 +54,18 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	return fmt.Sprintf("%d tasks were left out, %v is one: try again later; if no other reason is given, an "+
 		"open transaction holds them", len(e.Tasks), e.Tasks[0])
+}
+
+// OnlyHeld reports whether a HeldError is the only cause of an error: the call has done everything that open
+// transactions did not prevent.
+func OnlyHeld(err error) bool {
+	switch err := err.(type) {
+	case *HeldError:
+		return true
+	case interface{ Unwrap() error }:
+		return OnlyHeld(err.Unwrap())
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(err.Unwrap(), func(part error) bool { return !OnlyHeld(part) })
+	}
+	return false
 }

@@ -120,6 +120,10 @@ type Reader interface {
 type Editor interface {
 	// Edit applies one change to each of the tasks and returns the result for each, in the same order. If a user's
 	// open transaction holds a task, that task may be Refused; a HeldError then names it. The others are changed.
+	//
+	// If the call fails after it has changed some tasks, an engine that knows these returns the results: the others are
+	// Refused, and a HeldError, joined with the reason, names them. After any other error, some tasks may have been
+	// changed, unless it is ErrNotCommitted.
 	Edit(ctx context.Context, e Edit) ([]Edited, error)
 }
 

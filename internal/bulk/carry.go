@@ -221,7 +221,7 @@ func (c *Carrier) change(ctx context.Context, o *Operation) error {
 	}
 	if len(ids) > 0 {
 		edited, err := c.store.Edit(ctx, store.Edit{IDs: ids, Change: o.Change})
-		if err != nil && !errors.As(err, new(*store.HeldError)) { // held tasks were refused
+		if err != nil && !store.OnlyHeld(err) { // held tasks were refused
 			return err
 		}
 		o.count(edited)

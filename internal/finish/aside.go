@@ -51,7 +51,7 @@ func (g *Gatherer) withoutHeld(part batch, held []store.ID, err error) []store.O
 	if len(held) == 0 {
 		return part.outcomes
 	}
-	level, only := slog.LevelWarn, onlyHeld(err)
+	level, only := slog.LevelWarn, store.OnlyHeld(err)
 	if only {
 		level = slog.LevelInfo
 	}
@@ -162,19 +162,6 @@ func (g *Gatherer) blame(a *aside, err error) {
 func isHeld(err error) bool {
 	held := new(store.HeldError)
 	return errors.As(err, &held)
-}
-
-// onlyHeld reports whether a store.HeldError is the only cause of an error.
-func onlyHeld(err error) bool {
-	switch err := err.(type) {
-	case *store.HeldError:
-		return true
-	case interface{ Unwrap() error }:
-		return onlyHeld(err.Unwrap())
-	case interface{ Unwrap() []error }:
-		return !slices.ContainsFunc(err.Unwrap(), func(part error) bool { return !onlyHeld(part) })
-	}
-	return false
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -70,7 +70,7 @@ func (w *work) change(t *row, to *rules.Row, e *rules.End) error {
 		w.toStop = append(w.toStop, t.place, t.n, t.lap, textOrNull(to.StopReason))
 	}
 	if to.Needed && !t.Needed {
-		w.needed.add(ref{t.place, t.n, 0})
+		w.needed.add(t.anyLap())
 	}
 	was, lift, stays := t.labels(), to.Place != 0, t.Open == to.Open && !to.Values
 	if lift {
@@ -131,7 +131,7 @@ func (w *work) ended(t *row, e *rules.End) {
 	if o.Note != nil {
 		w.do(q("note.insert"), t.place, t.n, w.next(), encodeNote(noteOf(o.Note)))
 	}
-	w.unstop.add(ref{t.place, t.n, 0})
+	w.unstop.add(t.anyLap())
 	if o.Error != "" {
 		t.failure, t.fingerprint = w.sums.blame(o, at), o.Fingerprint
 		if rules.Died(o) {
@@ -164,7 +164,7 @@ func (w *work) forget(t *row, e *rules.End) error {
 	if t.HasTurn {
 		w.back = append(w.back, t.ref)
 	}
-	at := ref{t.place, t.n, 0}
+	at := t.anyLap()
 	w.erased.add(at)
 	delete(w.rows, at)
 	delete(w.ids, t.ID)

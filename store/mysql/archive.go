@@ -126,7 +126,7 @@ func (p *duePage) fill(limit int) (end bool, err error) {
 		for _, l := range lists {
 			var still []ref
 			for _, at := range p.refsIn(&l) {
-				if r := found[ref{at.place, at.n, 0}]; r != nil && p.of.ended(r, at.lap) {
+				if r := found[at.anyLap()]; r != nil && p.of.ended(r, at.lap) {
 					still = append(still, at)
 				}
 			}
@@ -134,7 +134,7 @@ func (p *duePage) fill(limit int) (end bool, err error) {
 				break
 			}
 			for _, at := range still {
-				p.rows = append(p.rows, found[ref{at.place, at.n, 0}])
+				p.rows = append(p.rows, found[at.anyLap()])
 			}
 			l.Spans = encodeSpans(spansOf(still))
 			p.lists = append(p.lists, l)
@@ -148,7 +148,7 @@ func (p *duePage) fill(limit int) (end bool, err error) {
 func (p *duePage) readArgs() error {
 	refs := make([]ref, len(p.rows))
 	for i, r := range p.rows {
-		refs[i] = ref{r.place, r.n, 0}
+		refs[i] = r.anyLap()
 	}
 	found, err := p.read("task.read", spansOf(refs))
 	if err != nil {

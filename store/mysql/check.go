@@ -32,7 +32,7 @@ func (s *Store) Check(ctx context.Context) (warnings []string, err error) {
 				"workers may be taken for dead; set mysql.Options.Spare", most))
 	}
 	warnings = append(warnings, s.lostTasks(ctx)...)
-	return warnings, wrap("check", checkSettings(is, s.galera))
+	return warnings, wrap("check", checkSettings(is, s.oneNode))
 }
 
 // inspect checks the server once, before the store uses it.
@@ -54,12 +54,14 @@ func (s *Store) inspect(ctx context.Context) error {
 	if err != nil {
 		return explain(err)
 	}
-	if err := checkSettings(is, s.galera); err != nil {
+	if err := checkSettings(is, s.oneNode); err != nil {
 		return err
 	}
 	s.galera = is["wsrep_on"] == "ON"
 	return nil
 }
+
+var errNoInnoDB = fmt.Errorf("%w: InnoDB is switched off: start the server with it", store.ErrUnsupported)
 
 // readSession finds out what the pool's connections can do, and reads the server's time.
 func (s *Store) readSession(ctx context.Context) error {
@@ -83,7 +85,11 @@ func (s *Store) readSession(ctx context.Context) error {
 	if s.packet, err = strconv.Atoi(is["max_allowed_packet"]); err != nil {
 		return fmt.Errorf("max_allowed_packet: %w", err)
 	}
-	wait, err := strconv.Atoi(is["innodb_lock_wait_timeout"])
+	lockWait, known := is["innodb_lock_wait_timeout"]
+	if !known {
+		return errNoInnoDB
+	}
+	wait, err := strconv.Atoi(lockWait)
 	if err != nil {
 		return fmt.Errorf("innodb_lock_wait_timeout: %w", err)
 	}
@@ -152,7 +158,7 @@ func numbers(version string) (major, minor int) {
 // settings reads the server variables that matter.
 func (s *Store) settings(ctx context.Context) (map[string]string, error) {
 	return variables(ctx, s.db, `show global variables where variable_name in ('innodb_flush_log_at_trx_commit',
-		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on', 'have_innodb',
+		'sync_binlog', 'log_bin', 'binlog_format', 'innodb_doublewrite', 'wsrep_on',
 		'group_replication_group_name', 'group_replication_single_primary_mode')`)
 }
 
@@ -175,22 +181,27 @@ func variables(ctx context.Context, on runner, text string) (map[string]string, 
 }
 
 // checkSettings rejects a server whose settings would lose tasks or run them twice.
-func checkSettings(is map[string]string, galera bool) error {
+func checkSettings(is map[string]string, oneNode bool) error {
+	const use = "send the connections of all processes to one and the same node, and add tusk_one_node=1 to the " +
+		"database URL"
 	switch {
-	case is["wsrep_on"] == "ON" && !galera:
+	case is["wsrep_on"] == "ON" && !oneNode:
 		return fmt.Errorf("%w: wsrep_on is ON: a Galera cluster loses confirmed writes when several nodes are written to: "+
-			"send the connections of all processes to one and the same node, and add tusk_allow_galera=1 to the database URL",
-			store.ErrUnsupported)
-	case is["group_replication_group_name"] != "" && is["group_replication_single_primary_mode"] == "OFF":
+			"%s", store.ErrUnsupported, use)
+	case multiPrimary(is) && !oneNode:
 		return fmt.Errorf("%w: group_replication_single_primary_mode is OFF: row locks do not span the members of a group, "+
-			"so tasks that need others may wait forever: switch the group to a single primary", store.ErrUnsupported)
-	case is["have_innodb"] == "NO" || is["have_innodb"] == "DISABLED":
-		return fmt.Errorf("%w: InnoDB is switched off: start the server with it", store.ErrUnsupported)
+			"so tasks that need others may wait forever when several members are written to: switch the group to a single "+
+			"primary, or %s", store.ErrUnsupported, use)
 	case is["log_bin"] == "ON" && is["binlog_format"] == "STATEMENT":
 		return fmt.Errorf("%w: binlog_format is STATEMENT, which READ COMMITTED does not allow: set binlog_format = ROW",
 			store.ErrUnsupported)
 	}
 	return nil
+}
+
+// multiPrimary reports whether a server is a member of a replication group whose members all take writes.
+func multiPrimary(is map[string]string) bool {
+	return is["group_replication_group_name"] != "" && is["group_replication_single_primary_mode"] == "OFF"
 }
 
 // weaknesses returns warnings about what a crash of the server's machine could lose.
@@ -207,10 +218,12 @@ func weaknesses(is map[string]string) (all []string) {
 		all = append(all,
 			"innodb_doublewrite is OFF: a page that is torn by a power failure is lost; start the server with it ON")
 	}
+	const same = "all processes must use one and the same node of the cluster; with several writers tasks run twice"
 	if is["wsrep_on"] == "ON" {
-		all = append(all,
-			"wsrep_on is ON: all processes must use one and the same node of the Galera cluster; with several writers "+
-				"tasks run twice")
+		all = append(all, "wsrep_on is ON: "+same)
+	}
+	if multiPrimary(is) {
+		all = append(all, "group_replication_single_primary_mode is OFF: "+same)
 	}
 	return all
 }

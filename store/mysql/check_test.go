@@ -33,22 +33,22 @@ func TestServersThatCannotHoldAQueueAreRefusedByName(t *testing.T) {
 
 func TestSettingsThatBreakThePromisesAreRefused(t *testing.T) {
 	for _, test := range []struct {
-		is     map[string]string
-		galera bool
-		says   string
+		is      map[string]string
+		oneNode bool
+		says    string
 	}{
-		{map[string]string{"wsrep_on": "OFF", "have_innodb": "YES", "log_bin": "ON", "binlog_format": "MIXED"}, false, ""},
-		{map[string]string{"wsrep_on": "ON"}, false, "tusk_allow_galera=1"},
+		{map[string]string{"wsrep_on": "OFF", "log_bin": "ON", "binlog_format": "MIXED"}, false, ""},
+		{map[string]string{"wsrep_on": "ON"}, false, "tusk_one_node=1"},
 		{map[string]string{"wsrep_on": "ON"}, true, ""},
 		{map[string]string{"group_replication_group_name": "X", "group_replication_single_primary_mode": "OFF"}, false,
-			"single primary"},
+			"single primary, or send the connections of all processes to one and the same node, and add tusk_one_node=1"},
+		{map[string]string{"group_replication_group_name": "X", "group_replication_single_primary_mode": "OFF"}, true, ""},
 		{map[string]string{"group_replication_group_name": "X", "group_replication_single_primary_mode": "ON"}, false, ""},
 		{map[string]string{"group_replication_group_name": "", "group_replication_single_primary_mode": "OFF"}, false, ""},
-		{map[string]string{"have_innodb": "DISABLED"}, false, "InnoDB"},
 		{map[string]string{"log_bin": "ON", "binlog_format": "STATEMENT"}, false, "ROW"},
 		{map[string]string{"log_bin": "OFF", "binlog_format": "STATEMENT"}, false, ""},
 	} {
-		err := checkSettings(test.is, test.galera)
+		err := checkSettings(test.is, test.oneNode)
 		switch {
 		case test.says == "" && err != nil:
 			t.Errorf("%v: %v", test.is, err)
@@ -60,12 +60,13 @@ func TestSettingsThatBreakThePromisesAreRefused(t *testing.T) {
 
 func TestSettingsThatWeakenThePromisesAreSaid(t *testing.T) {
 	strict := map[string]string{"innodb_flush_log_at_trx_commit": "1", "log_bin": "ON", "sync_binlog": "1",
-		"innodb_doublewrite": "ON", "wsrep_on": "OFF"}
+		"innodb_doublewrite": "ON", "wsrep_on": "OFF", "group_replication_group_name": "X",
+		"group_replication_single_primary_mode": "ON"}
 	if all := weaknesses(strict); len(all) > 0 {
 		t.Error(all)
 	}
 	for name, value := range map[string]string{"innodb_flush_log_at_trx_commit": "2", "sync_binlog": "0",
-		"innodb_doublewrite": "OFF", "wsrep_on": "ON"} {
+		"innodb_doublewrite": "OFF", "wsrep_on": "ON", "group_replication_single_primary_mode": "OFF"} {
 		is := map[string]string{}
 		for k, v := range strict {
 			is[k] = v

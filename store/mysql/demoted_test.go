@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
@@ -48,6 +49,31 @@ func TestConnectionsToAServerThatTakesNoWritesAreGivenUp(t *testing.T) {
 	}
 	exec(t, root, "set global read_only = 0")
 	finish(t, s, tasks)
+}
+
+// A lock on a server that takes no writes proves nothing, since the leader looks at the new primary.
+func TestLocksAreNotKeptOnAServerThatTakesNoWrites(t *testing.T) {
+	dsn := mysqltest.Start(t).Database(t)
+	migrate(t, dsn)
+	s, root := open(t, dsn), open(t, dsn)
+	w := startWorker(t, s)
+	await := func(held bool) {
+		t.Helper()
+		free := "select " + lockOf + " is null"
+		for until := time.Now().Add(15 * time.Second); number(t, root, free, w[:]) == 1 == held; {
+			if time.Now().After(until) {
+				t.Fatalf("the lock is held: want %v", held)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}
+	await(true)
+	exec(t, root, "set global read_only = 1")
+	await(false)
+	time.Sleep(1500 * time.Millisecond)
+	await(false)
+	exec(t, root, "set global read_only = 0")
+	await(true)
 }
 
 func claims(t *testing.T, s *mysql.Store, w store.ID) error {

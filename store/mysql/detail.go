@@ -16,11 +16,11 @@ func (l *listing) details() (map[ref]*store.Detail, error) {
 	at, found, refs := map[ref]*store.Detail{}, map[ref]*row{}, []ref(nil)
 	for _, r := range l.rows {
 		at[r.ref] = &store.Detail{}
-		found[ref{r.place, r.n, 0}] = r
-		refs = append(refs, ref{r.place, r.n, 0})
+		found[r.anyLap()] = r
+		refs = append(refs, r.anyLap())
 	}
 	of := func(r ref) (*row, *store.Detail) {
-		t := found[ref{r.place, r.n, 0}]
+		t := found[r.anyLap()]
 		return t, at[t.ref]
 	}
 	err := inParts(spansOf(refs), maxSpans, func(part []span) error {
@@ -79,7 +79,7 @@ func (l *listing) needStates(at map[ref]*store.Detail, refs []ref) error {
 		states, err = l.statesOf(all)
 	}
 	for _, r := range l.rows {
-		for _, n := range needs[ref{r.place, r.n, 0}] {
+		for _, n := range needs[r.anyLap()] {
 			at[r.ref].Needs = append(at[r.ref].Needs, store.NeedState{Need: n.Need, State: states[n.Task]})
 		}
 	}

@@ -34,10 +34,13 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 		busy = append(busy, held...)
 		return err
 	})
-	if err != nil {
+	if err != nil && len(edited) == len(busy) { // nothing was changed
 		return nil, wrap("edit", err)
 	}
-	return edited, wrap("edit", heldError(busy))
+	for _, id := range e.IDs[len(edited):] { // those from a part that failed onwards
+		edited, busy = append(edited, store.Edited{ID: id, Result: store.Refused}), append(busy, id)
+	}
+	return edited, wrap("edit", errors.Join(err, heldError(busy)))
 }
 
 // apartIfHeld calls do with items. If another transaction holds one of them, or changes one at the same time, it

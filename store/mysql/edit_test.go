@@ -1,7 +1,9 @@
 package mysql_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +73,42 @@ func TestManyTasksAreEditedByFewStatements(t *testing.T) {
 		if n := number(t, s, "select count(*) from "+table); n != 0 {
 			t.Errorf("%d rows are left in %s", n, table)
 		}
+	}
+}
+
+// A transaction holds one of the tasks, and another one cannot be stored. The others are changed.
+func TestTheResultsOfAnEditAreNotLostWithOthers(t *testing.T) {
+	s := fresh(t)
+	tasks := newTasks(4, "q")
+	enqueue(t, s, tasks...)
+	ids := make([]store.ID, len(tasks))
+	for i := range tasks {
+		ids[i] = tasks[i].ID
+	}
+	exec(t, s, fmt.Sprintf(`create trigger injected before update on tusk_task for each row
+		if new.id = x'%x' then signal sqlstate '45000' set mysql_errno = 1406, message_text = 'injected'; end if`,
+		ids[3][:]))
+	tx, _ := begin(t, s)
+	if _, err := tx.Exec("select 1 from tusk_task where id = ? for update", ids[2][:]); err != nil {
+		t.Fatal(err)
+	}
+	edited, err := s.Edit(t.Context(), store.Edit{IDs: ids, Change: store.Change{Op: store.Cancel}})
+	said := new(store.HeldError)
+	if !errors.Is(err, store.ErrUnstorable) || !errors.As(err, &said) || !slices.Equal(said.Tasks, ids[2:]) {
+		t.Errorf("%v; want that two are held, and one cannot be stored", err)
+	}
+	if len(edited) != len(ids) {
+		t.Fatalf("%d results", len(edited))
+	}
+	for i, want := range []store.EditResult{store.Changed, store.Changed, store.Refused, store.Refused} {
+		if edited[i].ID != ids[i] || edited[i].Result != want {
+			t.Errorf("number %d: %+v, want %v", i, edited[i], want)
+		}
+	}
+	edited, err = s.Edit(t.Context(), store.Edit{IDs: ids[2:], Change: store.Change{Op: store.Cancel}})
+	if !errors.Is(err, store.ErrNotCommitted) || !errors.Is(err, store.ErrUnstorable) || errors.As(err, &said) ||
+		len(edited) > 0 {
+		t.Errorf("if none can be changed: %v, %v", edited, err)
 	}
 }
 

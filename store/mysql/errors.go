@@ -21,6 +21,7 @@ const (
 	codeDuplicate          = 1062
 	codeShutdown           = 1053
 	codeTableMissing       = 1146
+	codeUnknownVariable    = 1193
 	codeCommitFailed       = 1180
 	codeColumnMissing      = 1054
 	codeLockTimeout        = 1205

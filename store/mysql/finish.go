@@ -189,10 +189,6 @@ func (w *work) resolve(asked []leased) ([]*attempt, error) {
 
 // locate finds tasks by their ids.
 func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State, key rules.KeyName)) error {
-	which := "task.find"
-	if w.user { // what it reads without a lock may be outdated
-		which = "task.find locked"
-	}
 	return inParts(ids, 1000, func(part []any) error {
 		return w.ask(func(rows *sql.Rows) error {
 			var r ref
@@ -203,7 +199,7 @@ func (w *work) locate(ids []any, each func(r ref, id store.ID, state store.State
 				each(r, store.ID(id), state, rules.KeyName{Queue: string(queue), Tenant: string(tenant), Key: string(key)})
 			}
 			return err
-		}, list(which, "?", len(part)), part...)
+		}, w.current(list("task.find", "?", len(part))), part...)
 	})
 }
 

@@ -109,9 +109,9 @@ func (w *work) pour() {
 	w.pourLabels(&g.named)
 	w.pourSaves(g.saved.take())
 	w.drop("stops.delete", g.unstop.take())
-	w.insertValues("stop.add", "(?, ?, ?, ?)", 4, g.toStop)
-	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", attemptColumns, g.attempts)
-	w.insertValues("note.changed", "(?, ?, 0, ?)", 3, g.changed)
+	w.insertValues("stop.add", "(?, ?, ?, ?)", g.toStop)
+	w.insertValues("attempt.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", g.attempts)
+	w.insertValues("note.changed", "(?, ?, 0, ?)", g.changed)
 	w.pourNeeded(g.needed.take())
 	erased := g.erased.take()
 	for _, name := range belongings {
@@ -119,26 +119,23 @@ func (w *work) pour() {
 	}
 }
 
-// attemptColumns is how many values a row of tusk_attempt has.
-const attemptColumns = 11
-
 // belongings are the statements that delete tasks and what belongs to them.
 var belongings = []string{"task.delete", "attempt.delete", "note.delete", "stops.delete", "labels.delete", "need.clear"}
 
 // drop deletes a table's rows of tasks with a statement that joins their places.
 func (w *work) drop(name string, refs []ref) {
-	inParts(refs, maxSpans, func(part []ref) error {
+	for part := range slices.Chunk(refs, maxSpans) {
 		var args []any
 		for _, r := range part {
 			args = append(args, r.place, r.n)
 		}
 		w.do(withKeys(name, ":tasks", "place, n", len(part)), args...)
-		return nil
-	})
+	}
 }
 
-// insertValues runs a statement that inserts rows with the given number of columns, about 3,000 values at a time.
-func (w *work) insertValues(name, group string, columns int, values []any) {
+// insertValues runs a statement that inserts rows, about 3,000 values at a time. A group of parameters is one row.
+func (w *work) insertValues(name, group string, values []any) {
+	columns := strings.Count(group, "?")
 	in := inserts{work: w, name: name, group: group, most: 3000 / columns}
 	for row := range slices.Chunk(values, columns) {
 		in.add(row...)
@@ -208,46 +205,39 @@ func (w *work) insertRows(all []*ready) {
 	if w.now == 0 {
 		at = clock
 	}
-	for part := range slices.Chunk(all, 500) {
-		var args []any
-		for _, y := range part {
-			args = append(args, []byte(y.queue), y.priority)
-			if w.now != 0 {
-				args = append(args, y.at)
-			}
-			args = append(args, y.place, y.first, y.next, y.last, y.lap)
+	var rows []any
+	for _, y := range all {
+		rows = append(rows, []byte(y.queue), y.priority)
+		if w.now != 0 {
+			rows = append(rows, y.at)
 		}
-		w.do(list("ready.insert", "(?, ?, "+at+", ?, ?, ?, ?, ?)", len(part)), args...)
+		rows = append(rows, y.place, y.first, y.next, y.last, y.lap)
 	}
+	w.insertValues("ready.insert", "(?, ?, "+at+", ?, ?, ?, ?, ?)", rows)
 }
 
 // pourNeeded marks tasks as needed by others. If a task is not needed, its end is not checked for that.
 func (w *work) pourNeeded(refs []ref) {
 	slices.SortFunc(refs, byPlace)
-	inParts(apart(refs), maxSpans, func(part []span) error {
+	for part := range slices.Chunk(apart(refs), maxSpans) {
 		text, args := among("need.flag", part)
 		w.do(text, args...)
-		return nil
-	})
+	}
 }
 
 func (w *work) pourWaiting(c *change[waitingAt]) {
-	inParts(c.gone.take(), maxSpans, func(part []waitingAt) error {
+	for part := range slices.Chunk(c.gone.take(), maxSpans) {
 		var args []any
 		for _, at := range part {
 			args = append(args, at.runAt, at.place, at.n)
 		}
 		w.do(withKeys("waiting.drop", ":waiting", "run_at, place, n", len(part)), args...)
-		return nil
-	})
-	inParts(c.come.take(), 1000, func(part []waitingAt) error {
-		var args []any
-		for _, at := range part {
-			args = append(args, at.runAt, at.place, at.n)
-		}
-		w.do(list("waiting.insert", "(?, ?, ?)", len(part)), args...)
-		return nil
-	})
+	}
+	var rows []any
+	for _, at := range c.come.take() {
+		rows = append(rows, at.runAt, at.place, at.n)
+	}
+	w.insertValues("waiting.insert", "(?, ?, ?)", rows)
 }
 
 // pourTurns writes which tasks wait for a turn, and which were given one or give it back. If a task was stored with the
@@ -255,7 +245,7 @@ func (w *work) pourWaiting(c *change[waitingAt]) {
 func (w *work) pourTurns(g *gathered) {
 	var gone []ref
 	for _, r := range g.lines.gone.take() {
-		gone = append(gone, ref{r.place, r.n, 0})
+		gone = append(gone, r.anyLap())
 	}
 	w.drop("line.drop", gone)
 	var fresh []ref
@@ -268,20 +258,17 @@ func (w *work) pourTurns(g *gathered) {
 		rows = append(rows, r.place, r.n, r.ID[:], r.lap, []byte(r.Queue), []byte(r.Tenant), []byte(r.Partition),
 			r.Priority, r.since)
 	}
-	inParts(spansOf(fresh), maxSpans, func(part []span) error {
+	for part := range slices.Chunk(spansOf(fresh), maxSpans) {
 		text, args := among("line.copy", part)
 		w.do(text, args...)
-		return nil
-	})
-	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", 9, rows)
-	inParts(g.given, maxHeld, func(part []*row) error {
+	}
+	w.insertValues("line.insert", "(?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+	for part := range slices.Chunk(g.given, maxHeld) {
 		w.do(q("held.add"), false, encodeGiven(part))
-		return nil
-	})
-	inParts(spansOf(g.back), maxHeld, func(part []span) error {
+	}
+	for part := range slices.Chunk(spansOf(g.back), maxHeld) {
 		w.do(q("held.add"), true, encodeSpans(part))
-		return nil
-	})
+	}
 }
 
 // pourLabels deletes labels by their text, and writes new ones.
@@ -293,19 +280,15 @@ func (w *work) pourLabels(c *change[labelRow]) {
 		ids[l.label] = append(ids[l.label], l.id[:])
 	}
 	for _, label := range said.take() {
-		inParts(ids[label], 500, func(part []any) error {
+		for part := range slices.Chunk(ids[label], 500) {
 			w.do(list("label.drop", "?", len(part)), append([]any{[]byte(label), []byte(label)}, part...)...)
-			return nil
-		})
-	}
-	inParts(c.come.take(), 1000, func(part []labelRow) error {
-		var args []any
-		for _, l := range part {
-			args = append(args, []byte(l.label), l.id[:], l.place, l.n)
 		}
-		w.do(list("label.insert", "(?, ?, ?, ?)", len(part)), args...)
-		return nil
-	})
+	}
+	var rows []any
+	for _, l := range c.come.take() {
+		rows = append(rows, []byte(l.label), l.id[:], l.place, l.n)
+	}
+	w.insertValues("label.insert", "(?, ?, ?, ?)", rows)
 }
 
 // savedColumns are the columns of a task that may change apart from its values, in the order of fields.
@@ -339,7 +322,7 @@ func (w *work) pourSaves(rows []*row) {
 		}
 		r.stored = is
 		kinds.add(differs)
-		alike[differs] = append(alike[differs], ref{r.place, r.n, 0})
+		alike[differs] = append(alike[differs], r.anyLap())
 	}
 	for _, kind := range kinds.take() {
 		set, values := "", []any(nil)
@@ -351,11 +334,10 @@ func (w *work) pourSaves(rows []*row) {
 		}
 		refs := alike[kind]
 		slices.SortFunc(refs, byPlace)
-		inParts(apart(refs), maxSpans, func(part []span) error {
+		for part := range slices.Chunk(apart(refs), maxSpans) {
 			text, args := among("task.save", part, values...)
 			w.do(strings.Replace(text, ":set", set, 1), args...)
-			return nil
-		})
+		}
 	}
 }
 

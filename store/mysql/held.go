@@ -3,6 +3,7 @@ package mysql
 import (
 	"database/sql"
 	"encoding/binary"
+	"slices"
 )
 
 // A row of tusk_held names tasks that were given their turn, each by its place, queue, tenant and partition, or spans
@@ -60,7 +61,7 @@ func (w *work) holders(sumUp bool) (held map[line]int64, err error) {
 		seqs = append(seqs, seq)
 		if back {
 			for _, r := range refsOf(w.store.spansIn(refs, "tusk_held")) {
-				turns[ref{r.place, r.n, 0}]--
+				turns[r.anyLap()]--
 				read++
 			}
 			return nil
@@ -93,10 +94,9 @@ func (w *work) holders(sumUp bool) (held map[line]int64, err error) {
 	}
 	if sumUp && read > 2*(len(left)+len(early)) {
 		w.given, w.back = append(w.given, left...), append(w.back, early...)
-		inParts(seqs, 1000, func(part []any) error {
+		for part := range slices.Chunk(seqs, 1000) {
 			w.do(list("held.drop", "?", len(part)), part...)
-			return nil
-		})
+		}
 	}
 	return held, nil
 }

@@ -117,27 +117,32 @@ func TestManyTurnsAreSummedUp(t *testing.T) {
 	}
 }
 
-// The caller of an enqueue that waits for a key has given up. The server must not wait on, with all that it has locked.
+// The caller of an enqueue that waits for a key, or for a task that it needs, has given up. The server must not wait on, with all that it has locked.
 func TestTheServerDoesNotWaitForALockLongerThanItsCaller(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
 	for name, s := range map[string]*mysql.Store{"own pool": open(t, dsn), "the user's pool": newOn(t, dsn, nil)} {
 		s.DB().SetMaxOpenConns(3)
 		keyed := newTasks(1, "q")
-		keyed[0].Key = "k"
+		keyed[0].Key = name
 		enqueue(t, s, keyed...)
 		usual := number(t, s, "select @@session.innodb_lock_wait_timeout")
 		tx, _ := begin(t, s)
 		if _, err := tx.Exec("select 1 from tusk_key for update"); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		again := newTasks(1, "q")
-		again[0].Key = "k"
-		if _, err := s.Enqueue(ctx, again); !errors.Is(err, store.ErrNotCommitted) {
-			t.Errorf("%s: %v", name, err)
+		if _, err := tx.Exec("select 1 from tusk_task where id = ? for update", keyed[0].ID[:]); err != nil {
+			t.Fatal(err)
 		}
-		cancel()
+		again, child := newTasks(1, "q"), newTasks(1, "q")
+		again[0].Key, child[0].Needs = name, []store.Need{{Task: keyed[0].ID}}
+		for _, tasks := range [][]store.NewTask{again, child} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := s.Enqueue(ctx, tasks); !errors.Is(err, store.ErrNotCommitted) {
+				t.Errorf("%s: %v", name, err)
+			}
+			cancel()
+		}
 		waits := "select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'"
 		for until := time.Now().Add(6 * time.Second); number(t, s, waits) > 0; {
 			if time.Now().After(until) {
@@ -148,13 +153,40 @@ func TestTheServerDoesNotWaitForALockLongerThanItsCaller(t *testing.T) {
 		if err := tx.Rollback(); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		again[0].ID = newTasks(1, "q")[0].ID
 		if results, err := s.Enqueue(ctx, again); err != nil || results[0].Result != store.Skipped {
 			t.Errorf("%s: %+v, %v", name, results, err)
 		}
 		cancel()
 		s.DB().SetMaxOpenConns(1)
+		if n := number(t, s, "select @@session.innodb_lock_wait_timeout"); n != usual {
+			t.Errorf("%s: sessions wait for %d s, want %d", name, n, usual)
+		}
+	}
+}
+
+// The server rolls back a transaction whose caller has a deadline. Its connection is as good as before.
+func TestADeadlineDoesNotCostConnections(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	own := open(t, dsn)
+	exec(t, own, `create trigger injected before insert on tusk_key for each row
+		signal sqlstate '40001' set mysql_errno = 1213, message_text = 'injected'`)
+	for name, s := range map[string]*mysql.Store{"own pool": own, "the user's pool": newOn(t, dsn, nil)} {
+		s.DB().SetMaxOpenConns(1)
+		usual := number(t, s, "select @@session.innodb_lock_wait_timeout")
+		connection := number(t, s, "select connection_id()")
+		keyed := newTasks(1, "q")
+		keyed[0].Key = "k"
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		if _, err := s.Enqueue(ctx, keyed); !errors.Is(err, store.ErrNotCommitted) || ctx.Err() != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		if number(t, s, "select connection_id()") != connection {
+			t.Errorf("%s: the connection is given up", name)
+		}
 		if n := number(t, s, "select @@session.innodb_lock_wait_timeout"); n != usual {
 			t.Errorf("%s: sessions wait for %d s, want %d", name, n, usual)
 		}

@@ -36,14 +36,17 @@ func keyArgs(names []rules.KeyName) (args []any) {
 // lockKeys locks the rows of keys, in order, and adds missing ones.
 func (w *work) lockKeys(names []rules.KeyName) error {
 	missing := slices.DeleteFunc(slices.Clone(names), func(n rules.KeyName) bool { return w.keys[n] != nil })
-	w.limitWaits()
 	if w.hasty { // an insert would wait for the transaction that holds the key
 		if err := w.lockExisting(missing); err != nil {
 			return err
 		}
 		missing = slices.DeleteFunc(missing, func(n rules.KeyName) bool { return w.keys[n] != nil })
 	}
-	w.insertValues("key.insert", "(?, ?, ?)", 3, keyArgs(missing))
+	if len(missing) == 0 {
+		return nil
+	}
+	w.limitWaits()
+	w.insertValues("key.insert", "(?, ?, ?)", keyArgs(missing))
 	return w.lockExisting(missing)
 }
 
@@ -52,11 +55,10 @@ func (w *work) lockExisting(names []rules.KeyName) error {
 	if len(names) == 0 {
 		return nil
 	}
-	inParts(names, maxSpans, func(part []rules.KeyName) error {
+	for part := range slices.Chunk(names, maxSpans) {
 		text, args := amongKeys("key.lock", part)
 		w.buf = append(w.buf, stmt{w.locking(text), args, w.readKey})
-		return nil
-	})
+	}
 	w.readClock()
 	return w.flush()
 }
@@ -94,7 +96,7 @@ func (w *work) writeKeys(changed []rules.Key) {
 				idOrNull(k.Awaiting), k.awaitingAt.place, k.awaitingAt.n, idOrNull(k.Ended), nanosOrNull(k.Source), k.Tasks)
 		}
 	}
-	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", 12, rows)
+	w.insertValues("key.write", "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 	var gone []rules.KeyName
 	for _, k := range w.keys {
 		// Its last task was deleted, or the row was added but not needed.
@@ -102,17 +104,16 @@ func (w *work) writeKeys(changed []rules.Key) {
 			gone = append(gone, k.KeyName)
 		}
 	}
-	inParts(sortedKeys(gone), maxSpans, func(part []rules.KeyName) error {
+	for part := range slices.Chunk(sortedKeys(gone), maxSpans) {
 		text, args := amongKeys("key.delete", part)
 		w.do(text, args...)
-		return nil
-	})
+	}
 }
 
 // placeOf returns where a locked task is, or the zero ref if it is not locked.
 func (w *work) placeOf(id store.ID) ref {
 	if r := w.ids[id]; r != nil {
-		return ref{r.place, r.n, 0}
+		return r.anyLap()
 	}
 	return ref{}
 }

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"database/sql"
+	"slices"
 	"strings"
 	"sync"
 
@@ -74,7 +75,7 @@ func (w *work) open(l *lease) (tasks []store.Task, unseen int, err error) {
 		return nil, 0, err
 	}
 	for _, r := range refsOf(l.spans) {
-		switch t := found[ref{r.place, r.n, 0}]; {
+		switch t := found[r.anyLap()]; {
 		case t == nil:
 			unseen++
 		case t.stage().holds(r.lap):
@@ -94,7 +95,7 @@ func (w *work) read(name string, spans []span) (map[ref]*row, error) {
 		return w.ask(func(rows *sql.Rows) error {
 			r, err := readRow(rows)
 			if err == nil {
-				found[ref{r.place, r.n, 0}] = r
+				found[r.anyLap()] = r
 			}
 			return err
 		}, text, args...)
@@ -197,13 +198,12 @@ func (h *leases) leave(worker store.ID) {
 
 // deleteLeases deletes leases without open tasks.
 func (w *work) deleteLeases(over []leaseKey) {
-	inParts(over, maxSpans, func(part []leaseKey) error {
+	for part := range slices.Chunk(over, maxSpans) {
 		var args []any
 		for _, l := range part {
 			args = append(args, l.token[:], l.claimedAt)
 		}
 		condition := strings.TrimSuffix(strings.Repeat("token = ? and claimed_at = ? or ", len(part)), " or ")
 		w.do(strings.Replace(q("lease.delete"), ":leases", condition, 1), args...)
-		return nil
-	})
+	}
 }

@@ -89,11 +89,7 @@ func (l *listing) read() error {
 	switch {
 	case len(f.IDs) > 0:
 		return inParts(f.IDs, 500, func(ids []store.ID) error {
-			var args []any
-			for _, id := range ids {
-				args = append(args, id[:])
-			}
-			return l.along("force index (tusk_task_id)", "t.id in ("+marks(len(ids))+")", args...)
+			return l.along("force index (tusk_task_id)", "t.id in ("+marks(len(ids))+")", idArgs(ids)...)
 		})
 	case label == "" && len(f.States) > 1 && !slices.Contains(f.States, store.Completed):
 		return l.byState()

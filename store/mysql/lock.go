@@ -9,14 +9,10 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// find returns the rows of tusk_ready that hold tasks, without locking them. In a user's transaction it locks them,
-// because otherwise it might read old rows. There it is only called for tasks that hold a key and are the first of
-// their place, so it locks just that row, and not the next one of the index.
+// find returns the rows of tusk_ready that hold tasks, without locking them. In a user's transaction, which does lock
+// them, it is only called for tasks that hold a key and are the first of their place, so it locks just that row, and
+// not the next one of the index.
 func (w *work) find(refs []ref) (found []*ready, err error) {
-	name := "ready.find"
-	if w.user {
-		name = "ready.find locked"
-	}
 	collect := func(rows *sql.Rows) error {
 		y, err := readReady(rows)
 		found = append(found, y)
@@ -32,7 +28,7 @@ func (w *work) find(refs []ref) (found []*ready, err error) {
 			near = append(near, "place = ? and first between ? and ? and next <= ? and last >= ?")
 			args = append(args, s.place, max(s.first-maxSpan+1, 0), s.last, s.last, s.first)
 		}
-		w.buf = append(w.buf, stmt{strings.Replace(q(name), ":near", strings.Join(near, " or "), 1), args, collect})
+		w.buf = append(w.buf, stmt{w.current(strings.Replace(q("ready.find"), ":near", strings.Join(near, " or "), 1)), args, collect})
 		return nil
 	})
 	return found, errors.Join(err, w.flush())
@@ -45,6 +41,7 @@ func (w *work) lockRows(listed, others []ref) error {
 	if len(listed)+len(others) == 0 {
 		return nil
 	}
+	w.limitWaits()
 	found, err := w.find(listed)
 	if err != nil {
 		return err
@@ -123,7 +120,7 @@ func (w *work) know(r *row) {
 	if w.rows == nil {
 		w.rows, w.ids = map[ref]*row{}, map[store.ID]*row{}
 	}
-	w.rows[ref{r.place, r.n, 0}] = r
+	w.rows[r.anyLap()] = r
 	w.ids[r.ID] = r
 }
 
@@ -150,15 +147,14 @@ func (w *work) lockTasks(refs []ref) (locked []*row, err error) {
 		refs[i].lap = 0
 	}
 	slices.SortFunc(refs, byPlace)
-	inParts(apart(slices.Compact(refs)), maxSpans, func(part []span) error {
+	for part := range slices.Chunk(apart(slices.Compact(refs)), maxSpans) {
 		text, args := among("task.lock", part)
 		w.buf = append(w.buf, stmt{w.locking(text), args, func(rows *sql.Rows) error {
 			r, err := readLocked(rows)
 			locked = append(locked, r)
 			return err
 		}})
-		return nil
-	})
+	}
 	w.readClock()
 	return locked, w.flush()
 }

@@ -39,7 +39,7 @@ func (s *Store) lost(ctx context.Context) (lost int64, err error) {
 		at, err := w.stages(leases)
 		for _, l := range leases {
 			for _, r := range refsOf(l.spans) {
-				if is, seen := at[ref{r.place, r.n, 0}]; !seen || !is.past(r.lap) {
+				if is, seen := at[r.anyLap()]; !seen || !is.past(r.lap) {
 					lost--
 				}
 			}

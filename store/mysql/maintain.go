@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -134,11 +133,9 @@ func (w *work) fold(term int64) (n int, damaged, err error) {
 	if err != nil || len(seqs) == 0 {
 		return 0, nil, err
 	}
-	inParts(seqs, 500, func(part []any) error {
-		seqs := "select ? as seq" + strings.Repeat(" union all select ?", len(part)-1)
-		w.do(strings.Replace(q("delta.delete"), ":seqs", seqs, 1), part...)
-		return nil
-	})
+	for part := range slices.Chunk(seqs, 500) {
+		w.do(withKeys("delta.delete", ":seqs", "seq", len(part)), part...)
+	}
 	for of, n := range all.counts {
 		w.do(q("count.add"), []byte(of.queue), of.state, n)
 	}

@@ -37,6 +37,7 @@ type Store struct {
 	owned    bool    // Open opened the pool, and Close closes it
 	multi    bool    // its connections take several statements at once
 	isolated bool    // its sessions are READ COMMITTED by default
+	oneNode  bool    // see Options
 	galera   bool
 	packet   int           // the server's max_allowed_packet
 	lockWait time.Duration // how long its sessions wait for a lock
@@ -72,9 +73,9 @@ type Options struct {
 	// Spare is the connector that the pool was created with. With it the engine can open connections of its own, so
 	// that its work continues while handlers hold every connection of the pool. Open sets it.
 	Spare driver.Connector
-	// Galera allows a Galera cluster. All connections must then lead to the same node, because row locks do not span
-	// nodes.
-	Galera bool
+	// OneNode allows a cluster whose nodes all take writes: Galera, or Group Replication with several primaries. It
+	// states that the connections of all processes lead to the same node, because row locks do not span nodes.
+	OneNode bool
 	// Logger receives warnings. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -83,27 +84,24 @@ type Options struct {
 // MySQL; Check reports more. The caller closes the pool. Set multiStatements and interpolateParams on the pool, as
 // Open does, to save round trips. If the pool is limited, set Options.Spare, too.
 func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
-	s := &Store{db: db, dueLists: dueLists, program: ownProgram(), galera: o.Galera,
-		log: cmp.Or(o.Logger, slog.Default())}
-	if o.Spare != nil {
-		s.spare = newSpare(o.Spare)
-	}
-	if err := s.inspect(ctx); err != nil {
-		s.closePools()
-		return nil, fmt.Errorf("mysql: %w", err)
-	}
-	return s, nil
+	return create(ctx, &Store{db: db}, o)
 }
 
 // Open creates a store with a pool of its own; see Pool for the DSN. It logs to slog.Default. Call Migrate to create
 // or update the tables.
 func Open(ctx context.Context, dsn string) (*Store, error) {
-	db, spare, galera, err := pools(dsn)
+	connector, oneNode, err := connect(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
-	s := &Store{db: db, dueLists: dueLists, program: ownProgram(), spare: spare, owned: true, galera: galera,
-		log: slog.Default()}
+	return create(ctx, &Store{db: newPool(connector), owned: true}, Options{Spare: connector, OneNode: oneNode})
+}
+
+func create(ctx context.Context, s *Store, o Options) (*Store, error) {
+	s.dueLists, s.program, s.oneNode, s.log = dueLists, ownProgram(), o.OneNode, cmp.Or(o.Logger, slog.Default())
+	if o.Spare != nil {
+		s.spare = newSpare(o.Spare)
+	}
 	if err := s.inspect(ctx); err != nil {
 		s.closePools()
 		return nil, fmt.Errorf("mysql: %w", err)

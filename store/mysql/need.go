@@ -43,7 +43,7 @@ func (w *work) writeNeeds(b *rules.Batch) {
 		}
 	}
 	w.drop("need.clear", anew)
-	w.insertValues("need.insert", "(?, ?, ?, ?, ?, ?)", 6, rows)
+	w.insertValues("need.insert", "(?, ?, ?, ?, ?, ?)", rows)
 	met := map[store.ID][]ref{}
 	var parents ordered[store.ID]
 	for _, m := range b.Met {
@@ -59,11 +59,10 @@ func (w *work) writeNeeds(b *rules.Batch) {
 			// It reads all needs of the children. The other would read all for each part.
 			which = "need.met of many"
 		}
-		inParts(apart(children), maxSpans, func(part []span) error {
+		for part := range slices.Chunk(apart(children), maxSpans) {
 			text, args := among(which, part, parent[:])
 			w.do(text, args...)
-			return nil
-		})
+		}
 	}
 	var doubts []any
 	for _, id := range b.Doubts {
@@ -71,7 +70,7 @@ func (w *work) writeNeeds(b *rules.Batch) {
 			doubts = append(doubts, at.place, at.n)
 		}
 	}
-	w.insertValues("doomed.add", "(?, ?)", 2, doubts)
+	w.insertValues("doomed.add", "(?, ?)", doubts)
 }
 
 // cancelDoomed cancels up to limit pending tasks that need a failed task; the tasks that need them become doomed in
@@ -148,15 +147,10 @@ func (w *work) doom(at []ref) (cancelled int, err error) {
 // statesOf reads the states of needed tasks.
 func (w *work) statesOf(ids []store.ID) (map[store.ID]store.State, error) {
 	var found []*row
-	err := inParts(ids, 500, func(part []store.ID) error {
-		return w.ask(func(rows *sql.Rows) error {
-			r := &row{}
-			var id, queue, tenant, key []byte
-			err := rows.Scan(&r.place, &r.n, &r.lap, &id, &r.State, &queue, &tenant, &key)
-			copy(r.ID[:], id)
-			found = append(found, r)
-			return err
-		}, list("task.find", "?", len(part)), idArgs(part)...)
+	err := w.locate(idArgs(ids), func(at ref, id store.ID, state store.State, _ rules.KeyName) {
+		r := &row{ref: at}
+		r.ID, r.State = id, state
+		found = append(found, r)
 	})
 	if err := errors.Join(err, w.tellRunning(found)); err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package mysql
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	driversql "github.com/go-sql-driver/mysql"
@@ -22,22 +21,37 @@ const (
 // atOnce is how many bytes of arguments are sent at once. Bytes that are written into a statement may double.
 func (s *Store) atOnce() int { return min(maxAtOnce, s.packet/4) }
 
-// sizeOf estimates how many bytes arguments take.
+// sizeOf estimates how many bytes arguments take, not counting what is added to escape them.
 func sizeOf(args []any) (size int) {
 	for _, arg := range args {
 		if b, ok := arg.([]byte); ok {
 			size += len(b)
 		}
 	}
-	return size + 16*len(args)
+	return size + 20*len(args)
 }
 
-// exceeds reports whether an argument is too large for the server.
-func (s *Store) exceeds(args []any) bool {
-	return slices.ContainsFunc(args, func(arg any) bool {
-		b, ok := arg.([]byte)
-		return ok && len(b) > s.packet
-	})
+// exceeds reports whether a statement is too large for the server. The connections of Open know the server's limit. If
+// a statement with its arguments is longer, they send the arguments separately, and large ones in pieces. A user's pool
+// may write the arguments into any statement.
+func (s *Store) exceeds(one stmt) bool {
+	size := len(one.text) + sizeOf(one.args)
+	if 2*size < s.packet {
+		return false
+	}
+	escaped := 0
+	for _, arg := range one.args {
+		b, _ := arg.([]byte)
+		if len(b) > s.packet {
+			return true
+		}
+		for _, c := range b {
+			if strings.IndexByte("\x00\n\r\x1a'\"\\", c) >= 0 {
+				escaped++
+			}
+		}
+	}
+	return !s.owned && size+escaped >= s.packet
 }
 
 // tooLarge explains the error of a statement with an argument that does not fit into a packet.

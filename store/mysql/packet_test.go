@@ -1,12 +1,14 @@
 package mysql_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
 )
 
@@ -55,9 +57,32 @@ func TestAPoolOfTheUsersSendsNothingThatIsTooLarge(t *testing.T) {
 	server := mysqltest.Start(t, "--max-allowed-packet=1M")
 	dsn := server.Database(t)
 	migrate(t, dsn)
-	_, err := newOn(t, dsn, nil).Enqueue(t.Context(), ofSize(1, 20_000_000))
-	if !errors.Is(err, store.ErrUnstorable) || !errors.Is(err, store.ErrNotCommitted) ||
-		!strings.Contains(err.Error(), "max_allowed_packet, which is 1048576") {
-		t.Error(err)
+	plain := newTasks(1, "q") // a little smaller than a packet
+	plain[0].Args = fmt.Append(nil, `"`, strings.Repeat("x", 1<<20-100), `"`)
+	for _, options := range []string{"", "interpolateParams=true", "interpolateParams=true&multiStatements=true"} {
+		db, err := sql.Open("mysql", strings.Replace(strings.Replace(dsn, "mysql://root@", "root@tcp(", 1), "/", ")/", 1)+"?"+
+			options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		s, err := mysql.New(t.Context(), db, mysql.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		db.SetMaxOpenConns(1)
+		enqueue(t, s, ofSize(1, 500_000)...)
+		connection := number(t, s, "select connection_id()")
+		for _, tasks := range [][]store.NewTask{ofSize(1, 20_000_000), ofSize(1, 600_000), plain} {
+			_, err := s.Enqueue(t.Context(), tasks)
+			if !errors.Is(err, store.ErrUnstorable) || !errors.Is(err, store.ErrNotCommitted) ||
+				!strings.Contains(err.Error(), "max_allowed_packet, which is 1048576") {
+				t.Errorf("%q, %d bytes: %v", options, len(tasks[0].Args), err)
+			}
+		}
+		if number(t, s, "select connection_id()") != connection {
+			t.Errorf("%q: the server has closed the connection", options)
+		}
 	}
 }

@@ -26,25 +26,16 @@ const unlimited = " /*M!100100 , session max_statement_time = 0 */ /*!50708 , se
 // Pool opens a pool for a DSN of the form mysql://user:password@host:port/database
 // (or mariadb://…), with the driver's own parameters after a question mark, and
 //
-//	tusk_allow_galera=1   work on a Galera cluster, through one node
+//	tusk_one_node=1       work on a cluster of several writers; see Options.OneNode
 //	socket=/path          connect through a Unix socket
 //
-// It reports whether Galera is allowed. No connection is made yet.
-func Pool(dsn string) (db *sql.DB, galera bool, err error) {
-	connector, galera, err := connect(dsn)
+// It reports whether the DSN has tusk_one_node=1. No connection is made yet.
+func Pool(dsn string) (db *sql.DB, oneNode bool, err error) {
+	connector, oneNode, err := connect(dsn)
 	if err != nil {
 		return nil, false, err
 	}
-	return newPool(connector), galera, nil
-}
-
-// pools opens a pool, and a second one of spare connections.
-func pools(dsn string) (db, spare *sql.DB, galera bool, err error) {
-	connector, galera, err := connect(dsn)
-	if err != nil {
-		return nil, nil, false, err
-	}
-	return newPool(connector), newSpare(connector), galera, nil
+	return newPool(connector), oneNode, nil
 }
 
 func newPool(connector driver.Connector) *sql.DB {
@@ -56,8 +47,8 @@ func newPool(connector driver.Connector) *sql.DB {
 }
 
 // connect reads a DSN and returns a connector that sets up its sessions.
-func connect(dsn string) (_ driver.Connector, galera bool, err error) {
-	config, galera, err := parse(dsn)
+func connect(dsn string) (_ driver.Connector, oneNode bool, err error) {
+	config, oneNode, err := parse(dsn)
 	if err != nil {
 		return nil, false, err
 	}
@@ -69,7 +60,7 @@ func connect(dsn string) (_ driver.Connector, galera bool, err error) {
 	if config.Params["max_statement_time"]+config.Params["max_execution_time"] != "" {
 		s.setup = setup
 	}
-	return s, galera, nil
+	return s, oneNode, nil
 }
 
 // parse reads a DSN. Its errors never reveal the password.
@@ -86,9 +77,9 @@ func parse(dsn string) (*driversql.Config, bool, error) {
 		return nil, false, errors.New("database URL: names no database: want mysql://user:password@host:port/database")
 	}
 	parameters := u.Query()
-	galera := parameters.Get("tusk_allow_galera") == "1"
+	oneNode := parameters.Get("tusk_one_node") == "1"
 	socket := parameters.Get("socket")
-	parameters.Del("tusk_allow_galera")
+	parameters.Del("tusk_one_node")
 	parameters.Del("socket")
 	config, err := driversql.ParseDSN("/?" + parameters.Encode())
 	if err != nil {
@@ -108,7 +99,7 @@ func parse(dsn string) (*driversql.Config, bool, error) {
 		config.Timeout = 10 * time.Second
 	}
 	config.Logger = &driversql.NopLogger{}
-	return config, galera, nil
+	return config, oneNode, nil
 }
 
 func address(u *url.URL) string {
@@ -135,6 +126,9 @@ func (c *sessions) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	if _, err := conn.(driver.ExecerContext).ExecContext(ctx, c.setup, nil); err != nil {
 		conn.Close()
+		if codeOf(err) == codeUnknownVariable && strings.Contains(err.Error(), "innodb_") {
+			err = errNoInnoDB
+		}
 		return nil, err
 	}
 	return conn, nil

@@ -188,10 +188,10 @@ func (p *pruning) delete() (int, error) {
 	laps := map[ref]int32{}
 	at := make([]ref, len(p.refs))
 	for i, r := range p.refs {
-		at[i] = ref{r.place, r.n, 0}
+		at[i] = r.anyLap()
 		laps[at[i]] = r.lap
 	}
-	expired := func(r *row) bool { return p.of.ended(r, laps[ref{r.place, r.n, 0}]) }
+	expired := func(r *row) bool { return p.of.ended(r, laps[r.anyLap()]) }
 	found, err := p.read("task.read without args", spansOf(at))
 	if err != nil {
 		return 0, err
@@ -253,11 +253,11 @@ func (p *pruning) lockFree(found map[ref]*row, expired func(*row) bool) (rows []
 func (p *pruning) keepHeld(found map[ref]*row, locked []*row) {
 	free := map[ref]bool{}
 	for _, r := range locked {
-		free[ref{r.place, r.n, 0}] = true
+		free[r.anyLap()] = true
 	}
 	for _, l := range p.lists {
 		for _, r := range l.chosen {
-			if at := (ref{r.place, r.n, 0}); found[at] != nil && !free[at] {
+			if at := r.anyLap(); found[at] != nil && !free[at] {
 				p.held = append(p.held, found[at].ID)
 				l.rest = append(l.rest, span{r.place, r.n, r.n, r.lap})
 				p.kept++

@@ -89,7 +89,7 @@ func (s *Store) Workers(ctx context.Context) (living []store.Worker, err error) 
 		for _, l := range leases {
 			i, known := at[l.worker]
 			for _, r := range refsOf(l.spans) {
-				if known && stages[ref{r.place, r.n, 0}].holds(r.lap) {
+				if known && stages[r.anyLap()].holds(r.lap) {
 					living[i].Running++
 				}
 			}

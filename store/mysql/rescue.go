@@ -185,7 +185,7 @@ func (w *work) idle(leases []*lease) (over []leaseKey, err error) {
 	for _, l := range leases {
 		old := l.claimedAt <= w.now-sweepAfter.Microseconds()
 		open := slices.ContainsFunc(refsOf(l.spans), func(r ref) bool {
-			is, seen := at[ref{r.place, r.n, 0}]
+			is, seen := at[r.anyLap()]
 			return seen && !is.past(r.lap) || !seen && !old
 		})
 		if !l.damaged && !open {

@@ -99,6 +99,26 @@ func TestATableWithoutTransactionsIsRefused(t *testing.T) {
 	}
 }
 
+func TestAServerWithoutInnoDBIsRefused(t *testing.T) {
+	dsn := mysqltest.Start(t, "--skip-innodb", "--default-storage-engine=Aria").Database(t)
+	_, err := mysql.Open(t.Context(), dsn)
+	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "InnoDB is switched off") {
+		t.Error(err)
+	}
+	_, err = mysql.New(t.Context(), plain(t, dsn), mysql.Options{})
+	if !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "InnoDB is switched off") {
+		t.Errorf("the user's pool: %v", err)
+	}
+}
+
+func TestAServerWithAnotherDefaultEngineIsTaken(t *testing.T) {
+	dsn := mysqltest.Start(t, "--default-storage-engine=Aria").Database(t)
+	migrate(t, dsn)
+	if _, err := open(t, dsn).Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestWhatWeakensDurabilityIsSaid(t *testing.T) {
 	server := mysqltest.Start(t, "--innodb-flush-log-at-trx-commit=2", "--log-bin=binlog", "--sync-binlog=0")
 	dsn := server.Database(t)

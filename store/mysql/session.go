@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,10 +82,8 @@ func (s *session) fits(pending []stmt) int {
 }
 
 func (s *session) send(stmts []stmt) error {
-	for _, one := range stmts {
-		if s.store.exceeds(one.args) { // the server would close the connection before it says why
-			return driversql.ErrPktTooLarge
-		}
+	if slices.ContainsFunc(stmts, s.store.exceeds) { // the server would close the connection before it says why
+		return driversql.ErrPktTooLarge
 	}
 	s.store.trips.Add(1)
 	var texts []string
@@ -196,10 +195,11 @@ func (s *Store) attempt(ctx context.Context, hasty bool, fn func(w *work) error)
 		committing = !errors.Is(err, driver.ErrBadConn) // that error says that nothing was sent
 	}
 	if err != nil {
-		abandon(ctx, conn, err)
+		var restore []string
 		if w.limited {
-			drop(conn)
+			restore = append(restore, lockWait(s.lockWait))
 		}
+		abandon(ctx, conn, err, restore...)
 		return committing, err
 	}
 	for _, fn := range w.after {
@@ -253,24 +253,29 @@ func (s *session) call(each func(*sql.Rows) error, name string, args ...any) (ta
 			return rows.Scan(&ended, &tasks)
 		}
 		return each(rows)
-	}, "call "+name+"("+strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ")+")", args...)
+	}, "call "+name+"("+marks(len(args))+")", args...)
 	if err == nil && ended != name {
 		return 0, errInterrupted
 	}
 	return tasks, err
 }
 
-// abandon rolls back after an error, or drops the connection, which has the same effect. A connection to a server that
-// takes no writes is dropped: if another server has become the primary, a new connection leads there.
-func abandon(ctx context.Context, conn *sql.Conn, why error) {
+// abandon rolls back after an error and restores the session, or drops the connection, which has the same effect. A
+// connection to a server that takes no writes is dropped: if another server has become the primary, a new connection
+// leads there.
+func abandon(ctx context.Context, conn *sql.Conn, why error, restore ...string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if !demoted(why) {
-		if _, err := conn.ExecContext(ctx, "rollback"); err == nil {
-			return
+	lost := demoted(why)
+	for _, text := range append([]string{"rollback"}, restore...) {
+		if !lost {
+			_, err := conn.ExecContext(ctx, text)
+			lost = err != nil
 		}
 	}
-	drop(conn)
+	if lost {
+		drop(conn)
+	}
 }
 
 // drop closes a connection instead of returning it to its pool.

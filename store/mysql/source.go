@@ -95,10 +95,10 @@ func (w *work) lend() error {
 			l := lease{token: a.token, worker: a.worker, claimedAt: a.claimedAt}
 			r.Task = r.lent(&l)
 			if a.stoppable {
-				stoppable = append(stoppable, ref{r.place, r.n, 0})
+				stoppable = append(stoppable, r.anyLap())
 			}
 		} else if w.exact[id] {
-			back = append(back, ref{r.place, r.n, 0})
+			back = append(back, r.anyLap())
 		}
 	}
 	if err := w.lockRows(back, nil); err != nil {
@@ -133,7 +133,7 @@ func (w *work) isAt(id store.ID, r ref) {
 	if w.where == nil {
 		w.where = map[store.ID]ref{}
 	}
-	w.where[id] = ref{r.place, r.n, 0}
+	w.where[id] = r.anyLap()
 }
 
 // readNeeds reads what tasks need.
@@ -141,7 +141,7 @@ func (w *work) readNeeds(ids []store.ID, found *rules.Found) error {
 	var refs []ref
 	for _, id := range ids {
 		if r := w.ids[id]; r != nil {
-			refs = append(refs, ref{r.place, r.n, 0})
+			refs = append(refs, r.anyLap())
 		}
 	}
 	return w.needsOf(refs, func(at ref, n rules.OpenNeed) {
@@ -156,10 +156,6 @@ func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 		child ref
 		store.Need
 	}
-	which := "need.children"
-	if w.user { // what it reads without a lock may be outdated
-		which = "need.children locked"
-	}
 	var edges []edge
 	err := inParts(ids, 500, func(part []store.ID) error {
 		return w.ask(func(rows *sql.Rows) error {
@@ -169,7 +165,7 @@ func (w *work) readChildren(ids []store.ID, found *rules.Found) error {
 			copy(e.Task[:], id)
 			edges = append(edges, e)
 			return err
-		}, list(which, "?", len(part)), idArgs(part)...)
+		}, w.current(list("need.children", "?", len(part))), idArgs(part)...)
 	})
 	if err != nil || len(edges) == 0 {
 		return err

@@ -15,6 +15,12 @@ type ref struct {
 	lap   int32
 }
 
+// anyLap says where a task is, whatever its lap.
+func (r ref) anyLap() ref {
+	r.lap = 0
+	return r
+}
+
 func byPlace(a, b ref) int { return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.n, b.n)) }
 
 // span is a run of tasks of one place in the same lap.

@@ -95,7 +95,7 @@ func (a *attendant) Connect(ctx context.Context) (witness.Session[store.ID], err
 	}
 	k := keeper{conn, prefix}
 	run, err := runOf(ctx, conn)
-	if err != nil {
+	if err = errors.Join(err, k.check(ctx)); err != nil {
 		k.Close()
 		return nil, err
 	}
@@ -155,7 +155,18 @@ func (k keeper) Wait(ctx context.Context, wake <-chan struct{}) error {
 	}
 	within, cancel := context.WithTimeout(ctx, attendWithin)
 	defer cancel()
-	_, err := k.conn.ExecContext(within, "do 1")
+	return k.check(within)
+}
+
+// check fails if the connection has ended, or if its server takes no writes: if another one has become the primary, the
+// leader looks for locks there, and a new connection leads there. MySQL sets read_only together with super_read_only;
+// a replica of Aurora has only innodb_read_only.
+func (k keeper) check(ctx context.Context) error {
+	var is [2]string
+	err := k.conn.QueryRowContext(ctx, "select @@global.read_only, @@global.innodb_read_only").Scan(&is[0], &is[1])
+	if err == nil && slices.ContainsFunc(is[:], func(v string) bool { return v != "0" && v != "OFF" }) {
+		return store.ErrReadOnly
+	}
 	return err
 }
 

@@ -76,6 +76,14 @@ func (w *work) locking(text string) string {
 	return text
 }
 
+// current returns a query that does not read outdated rows. In a user's transaction, only a locking one ensures that.
+func (w *work) current(text string) string {
+	if w.user {
+		return text + "\nfor update"
+	}
+	return text
+}
+
 // finale ends a transaction: with a commit, unless all of it is one procedure.
 func (w *work) finale() error {
 	if w.pour(); len(w.plain) > 0 && len(w.buf) == 0 && w.begin != nil {
@@ -147,7 +155,7 @@ func (w *work) holdPlain() error {
 	}
 	refs := make([]ref, len(w.plain))
 	for i, e := range w.plain {
-		refs[i] = ref{e.place, e.n, 0}
+		refs[i] = e.anyLap()
 	}
 	return inParts(apart(refs), maxSpans, func(part []span) error {
 		text, args := among("task.hold", part)

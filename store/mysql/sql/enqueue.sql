@@ -69,12 +69,6 @@ select queue, priority, at, place, first, next, last, lap
 from tusk_ready force index (tusk_ready_place)
 where :near
 
--- name: ready.find locked
-select queue, priority, at, place, first, next, last, lap
-from tusk_ready force index (tusk_ready_place)
-where :near
-for update
-
 -- name: ready.lock
 select y.at, y.place, y.first, y.next, y.last, y.lap
 from (:ready) x
@@ -119,12 +113,6 @@ select place, n, lap, id, state, queue, tenant, tkey
 from tusk_task force index (tusk_task_id)
 where id in (:rows)
 
--- name: task.find locked
-select place, n, lap, id, state, queue, tenant, tkey
-from tusk_task force index (tusk_task_id)
-where id in (:rows)
-for update
-
 -- name: need.insert
 insert into tusk_need (place, n, i, needed, on_failure, open)
 values :rows
@@ -136,12 +124,6 @@ update tusk_task force index (primary) set needed = 1 where needed = 0 and :task
 select place, n, needed, on_failure
 from tusk_need force index (tusk_need_needed)
 where needed in (:rows) and open = 1
-
--- name: need.children locked
-select place, n, needed, on_failure
-from tusk_need force index (tusk_need_needed)
-where needed in (:rows) and open = 1
-for update
 
 -- name: need.met
 update tusk_need force index (tusk_need_needed) set open = 0 where needed = ? and :tasks
