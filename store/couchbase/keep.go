@@ -312,24 +312,16 @@ func (w *worker) names(token string) bool { return slices.Contains(w.Names, toke
 func (w *worker) knows(t *task) bool { return t.Claimed >= w.Since || w.names(t.Run[0].Token) }
 
 // leftBy returns the tasks that a dead worker holds, as far as its intents name them. Once there are none, leftBy
-// appends to their lanes the tasks that were not leased, and deletes the intents. It first writes each of these tasks
-// unchanged, so that a lease that arrives late is refused: nobody would look for it.
+// appends to their lanes the tasks that were not leased, and deletes the intents.
 func (s *Store) leftBy(ctx context.Context, id string, dead *doc) ([]*task, error) {
 	w := dead.worker()
 	docs, held, err := s.heldIn(ctx, id, w.meant(slices.Collect(maps.Keys(w.Leases))...))
 	if len(w.Leases) == 0 || len(held) > 0 || err != nil {
 		return held, err
 	}
-	var passed []*task
-	for _, d := range docs {
-		t := d.ready()
-		if t == nil {
-			continue
-		}
-		if ok, err := s.write(ctx, d); !ok || err != nil { // changed, perhaps by the lease: the next round looks again
-			return nil, err
-		}
-		passed = append(passed, t)
+	passed, refused, err := s.refuseLeases(ctx, docs)
+	if !refused || err != nil { // the next round looks again
+		return nil, err
 	}
 	if err := s.queueUp(ctx, passed...); err != nil {
 		return nil, err
@@ -337,6 +329,23 @@ func (s *Store) leftBy(ctx context.Context, id string, dead *doc) ([]*task, erro
 	clear(w.Leases)
 	_, err = s.write(ctx, dead) // if it has changed, the next round looks again
 	return nil, err
+}
+
+// refuseLeases writes documents unchanged that are available, and returns them. A lease of an intent that will be
+// removed is then refused if it arrives late: nobody would look for it. refuseLeases reports false if a document has
+// changed, perhaps by the lease.
+func (s *Store) refuseLeases(ctx context.Context, docs []*doc) (available []*task, refused bool, err error) {
+	for _, d := range docs {
+		t := d.ready()
+		if t == nil {
+			continue
+		}
+		if ok, err := s.write(ctx, d); !ok || err != nil {
+			return nil, false, err
+		}
+		available = append(available, t)
+	}
+	return available, true, nil
 }
 
 // askWithin limits a query for what a worker holds.
