@@ -95,12 +95,12 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 // the second one, its task has left the lap.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error) {
 	n := s.minds.of(l).tail
-	for try := 0; ; try++ {
-		if n == 0 {
-			if n, err = s.last(ctx, l, 0); err != nil {
-				return err
-			}
+	if n == 0 {
+		if n, err = s.last(ctx, l, 0); err != nil {
+			return err
 		}
+	}
+	for try := 0; ; try++ {
 		var done *gocb.MutateInResult
 		err := s.again(ctx, func() (err error) {
 			done, err = s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{replaceG,
@@ -130,13 +130,16 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error)
 			}
 		case errors.Is(err, gocb.ErrDocumentNotFound): // deleted behind the cursor, or lost
 			c, err := s.open(ctx, l)
-			if err == nil && c.Page == n {
-				_, err = s.heal(ctx, l, c.cursor)
+			from := 0
+			if err == nil && c.Page == n { // a claim moves the cursor
+				from, err = s.replacePage(ctx, l, n)
+			}
+			if err == nil {
+				n, err = s.last(ctx, l, from)
 			}
 			if err != nil {
 				return err
 			}
-			n = 0
 		case spoilt(err):
 			_ = s.passing(fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, err))
 			s.dropPage(ctx, l, n, 0)
@@ -305,31 +308,40 @@ const (
 	mostSkipped = 4096
 )
 
-// heal moves a cursor whose page is missing to the next page that exists, if nobody has moved or locked the cursor. If
-// there is no such page, heal creates the missing one again. Then it also forgets the page that was last appended to,
-// because claims would create and shut each page on the way there.
+// heal moves a cursor whose page is missing to the page that replaces it, if nobody has moved or locked the cursor.
 func (s *Store) heal(ctx context.Context, l lane, at cursor) (locked bool, err error) {
 	c, err := s.open(ctx, l)
 	if locked = c.cas == maskedCAS && c.cursor == at; locked || err != nil || c.cursor != at {
 		return locked, err
 	}
-	last := max(c.Page+mostGap, min(s.minds.of(l).tail, c.Page+mostSkipped))
-	for n := c.Page; n < last; n += mostGap {
-		after := make([]*page, min(mostGap, last-n))
+	n, err := s.replacePage(ctx, l, c.Page)
+	if err == nil && n != c.Page {
+		err = refusal(s.move(ctx, l, c, cursor{n, 0}))
+	}
+	return false, err
+}
+
+// replacePage returns the next page that exists after a missing one at the cursor. If there is no such page, it creates
+// the missing one again. Then it also forgets the page that was last appended to, because claims would create and shut
+// each page on the way there.
+func (s *Store) replacePage(ctx context.Context, l lane, n int) (int, error) {
+	last := max(n+mostGap, min(s.minds.of(l).tail, n+mostSkipped))
+	for from := n; from < last; from += mostGap {
+		after := make([]*page, min(mostGap, last-from))
 		err := each(len(after), func(i int) (err error) {
-			after[i], err = s.readPage(ctx, l, n+1+i)
+			after[i], err = s.readPage(ctx, l, from+1+i)
 			return err
 		})
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
-			return false, refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0}))
+			return from + 1 + i, nil
 		}
 	}
 	s.minds.appended(l, 0)
-	_, err = s.makePage(ctx, l, c.Page)
-	return false, err
+	_, err := s.makePage(ctx, l, n)
+	return n, err
 }
 
 // move sets a cursor that is unchanged and not locked by others, and remembers it.
