@@ -295,7 +295,7 @@ func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
 				return c
 			}
 		}
-		return cmp.Compare(a.id, b.id)
+		return cmp.Compare(b.id, a.id) // no order is promised, so the fake has not the one of an index
 	}
 	if s.group != nil {
 		slices.SortFunc(docs, before)

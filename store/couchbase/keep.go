@@ -131,8 +131,15 @@ func (s *Store) cancelDoomed(ctx context.Context, limit int) (cancelled int, err
 		if err != nil {
 			return cancelled, err
 		}
+		docs = slices.DeleteFunc(docs, func(d *doc) bool {
+			_, is := d.taskIn()
+			return !is
+		})
+		slices.SortFunc(docs, func(a, b *doc) int { // the index has no order of those with the same time
+			return cmp.Or(cmp.Compare(a.task().Doom, b.task().Doom), cmp.Compare(a.ID, b.ID))
+		})
 		did, err := s.doInRounds(ctx, roundsOf(docs), func(i int, w *work) (bool, error) {
-			id := idOf(ids[i])
+			id := idOf(docs[i].ID)
 			n, err := w.batch.Doom([]store.ID{id})
 			if n > 0 || err != nil {
 				return n > 0, err

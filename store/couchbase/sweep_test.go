@@ -148,3 +148,16 @@ func TestASweepBesideClaimsLinesNothingUpAnew(t *testing.T) {
 		}
 	}
 }
+
+// The tasks of a call have the same instant, and more of them wait than a sweep reads. It finds those that were passed.
+func TestASweepFindsPassedTasksOfALargeCall(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(sweepMost + 2)...)
+	at, err := r.b.open(r.ctx(), lineOfRig)
+	r.must("open", err)
+	r.must("move", r.b.move(r.ctx(), lineOfRig, at, cursor{1, 2}))
+	found, err := r.b.sweep(r.ctx(), 0)
+	if r.must("sweep", err); found != 2 {
+		t.Errorf("%d of 2 tasks are appended again", found)
+	}
+}
