@@ -186,10 +186,8 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 			return cur, 0, err
 		}
 		c.s.conflicts.Add(1) // or the answer was lost: then the lock expires by itself
-		select {
-		case <-c.ctx.Done():
-			return cur, 0, c.ctx.Err()
-		case <-time.After(pause/2 + rand.N(pause)):
+		if err := sleep(c.ctx, pause/2+rand.N(pause)); err != nil {
+			return cur, 0, err
 		}
 		pause = min(2*pause, mostPause)
 	}

@@ -248,20 +248,6 @@ func (e *effect) after() (*doc, error) {
 	return d, decode(e.ID, e.Doc, d.body)
 }
 
-// insert stores a new task or sheet, unless it exists already: ids are used once. It fails with errTaken if another
-// call's sheet has the block.
-func (s *Store) insert(ctx context.Context, d *doc) error {
-	made, err := s.write(ctx, d)
-	if made || err != nil || !isSheet(d.ref) {
-		return err
-	}
-	is, err := s.read(ctx, d.ref)
-	if err == nil && is != nil && !is.sheetOf().covers(d.sheetOf()) {
-		err = errTaken{d.ref}
-	}
-	return err
-}
-
 // found reports whether d was written, given the document that is stored now. If others have written it since, or if
 // nobody can tell, found sets the CAS of d to passed.
 func (d *doc) found(is *doc, text []byte) bool {

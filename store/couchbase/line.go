@@ -19,18 +19,18 @@ import (
 // Pages and cursors are written without durability, so a crash may undo any of these writes. Readers repair what they
 // find, and the sweep does the rest.
 type lane struct {
-	queue    string
-	priority int16
+	Queue    string `json:"q"`
+	Priority int16  `json:"p"`
 }
 
 // pageSize is the number of entries at which a page is sealed. The last append may exceed it.
 const pageSize = 128
 
 // The keys of cursors, pages, and boards. A board lists the priorities of a queue.
-func (l lane) name() string   { return strconv.Itoa(int(l.priority)) } // on the board
-func (l lane) cursor() string { return "c|" + l.name() + "|" + named(l.queue) }
+func (l lane) name() string   { return strconv.Itoa(int(l.Priority)) } // on the board
+func (l lane) cursor() string { return "c|" + l.name() + "|" + named(l.Queue) }
 func (l lane) page(n int) string {
-	return "p|" + strconv.Itoa(n) + "|" + l.name() + "|" + named(l.queue)
+	return "p|" + strconv.Itoa(n) + "|" + l.name() + "|" + named(l.Queue)
 }
 func board(queue string) string { return "b|" + named(queue) }
 
@@ -183,7 +183,7 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 			continue
 		}
 		l := t.lane()
-		if err := s.enlist(ctx, s.lines, board(l.queue), l.name()); err != nil {
+		if err := s.enlist(ctx, s.lines, board(l.Queue), l.name()); err != nil {
 			return err
 		}
 		c, err := s.open(ctx, l)
@@ -364,6 +364,6 @@ func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 		p, _ := strconv.ParseInt(text, 10, 16) // checked by namesIn
 		lanes[i] = lane{queue, int16(p)}
 	}
-	slices.SortFunc(lanes, func(a, b lane) int { return int(a.priority) - int(b.priority) })
+	slices.SortFunc(lanes, func(a, b lane) int { return int(a.Priority) - int(b.Priority) })
 	return lanes, nil
 }

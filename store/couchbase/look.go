@@ -81,7 +81,7 @@ func (s *Store) retire(ctx context.Context, l lane, used gocb.Cas) error {
 	if uint64(used)/1000 > uint64(before) {
 		return nil
 	}
-	return s.strike(ctx, s.lines, board(l.queue), l.name(), func(entered int64) (bool, error) {
+	return s.strike(ctx, s.lines, board(l.Queue), l.name(), func(entered int64) (bool, error) {
 		return entered <= before, nil
 	})
 }

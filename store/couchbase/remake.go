@@ -45,10 +45,8 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 		}
 		since := int64(cas) / 1000
 		if young := since + calm*s.patience.Microseconds() - s.now(ctx); young > 0 {
-			select {
-			case <-ctx.Done():
-				return nil, fmt.Errorf("%w: it is made anew in a moment: %w", damage, ctx.Err())
-			case <-time.After(time.Duration(young) * time.Microsecond):
+			if err := sleep(ctx, time.Duration(young)*time.Microsecond); err != nil {
+				return nil, fmt.Errorf("%w: it is made anew in a moment: %w", damage, err)
 			}
 			continue
 		}

@@ -39,7 +39,7 @@ type work struct {
 // do runs verbs on what is stored and writes the results. It repeats that until no other process has changed the
 // documents meanwhile.
 func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
-	w.s, w.ctx = s, ctx
+	w.s, w.ctx, w.full = s, ctx, map[ref]bool{}
 	return until(ctx, func(int) (bool, error) {
 		w.docs, w.order, w.ready, w.rings, w.told, w.torn = map[ref]*doc{}, nil, nil, nil, nil, false
 		w.batch = rules.New(instant(s.now(ctx)), w)
