@@ -214,10 +214,8 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to
 				batch = batch[:i+1]
 			}
 		}
-		found := make([]*doc, len(batch))
-		err := each(len(batch), func(i int) (err error) {
-			found[i], err = c.s.load(c.ctx, ref{inTask, batch[i].id})
-			return c.s.passing(err)
+		found, err := collect(len(batch), func(i int) (*doc, error) {
+			return c.s.skipping(c.s.load)(c.ctx, ref{inTask, batch[i].id})
 		})
 		if err != nil {
 			return nil, 0, to, err
@@ -311,14 +309,12 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 	if !partly && mismatch(move()) && !locked {
 		return true, nil
 	}
-	won := make([][]*doc, len(chosen))
-	err = each(len(chosen), func(i int) (err error) {
+	won, err := collect(len(chosen), func(i int) ([]*doc, error) {
 		n := blockSize
 		if most > 0 && i == len(chosen)-1 {
 			n = most
 		}
-		won[i], err = s.lease(c.ctx, chosen[i], n, c.worker, c.token, now)
-		return err
+		return s.lease(c.ctx, chosen[i], n, c.worker, c.token, now)
 	})
 	if partly {
 		_ = move()

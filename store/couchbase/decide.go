@@ -117,10 +117,8 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 		}
 		root.cas, root.header().Born = place.cas, place.header().Born
 	}
-	pinned := make([]*doc, len(others))
-	err = each(len(others), func(i int) (err error) {
-		pinned[i], err = s.pin(ctx, others[i], &pin{origin{root.ref, u.U}, now})
-		return err
+	pinned, err := collect(len(others), func(i int) (*doc, error) {
+		return s.pin(ctx, others[i], &pin{origin{root.ref, u.U}, now})
 	})
 	for i, p := range pinned {
 		if err == nil && p == nil {

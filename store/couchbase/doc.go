@@ -183,8 +183,8 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 		}
 		at := d.stored()
 		if p := at.header().Pin; p != nil {
-			root, err := s.read(ctx, p.Root)
-			if err = s.passing(err); err != nil {
+			root, err := s.skipping(s.read)(ctx, p.Root)
+			if err != nil {
 				return nil, err
 			}
 			e := root.decided(p.U, r)
@@ -211,15 +211,20 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 	}
 }
 
-// readEach reads documents of a collection concurrently, by load or by peek.
-func readEach(
-	ctx context.Context, c string, ids []string, read func(context.Context, ref) (*doc, error),
-) ([]*doc, error) {
-	docs := make([]*doc, len(ids))
-	return docs, each(len(ids), func(i int) (err error) {
-		docs[i], err = read(ctx, ref{c, ids[i]})
-		return err
-	})
+// reader is a way to read a document: read, peek or load.
+type reader func(ctx context.Context, r ref) (*doc, error)
+
+// skipping returns a reader that finds nothing where read finds a damaged document.
+func (s *Store) skipping(read reader) reader {
+	return func(ctx context.Context, r ref) (*doc, error) {
+		d, err := read(ctx, r)
+		return d, s.passing(err)
+	}
+}
+
+// readEach reads documents of a collection concurrently.
+func readEach(ctx context.Context, c string, ids []string, read reader) ([]*doc, error) {
+	return collect(len(ids), func(i int) (*doc, error) { return read(ctx, ref{c, ids[i]}) })
 }
 
 // has reports whether the document is the root of the unit u, and the unit is not done.

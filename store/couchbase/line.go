@@ -327,11 +327,7 @@ func (s *Store) heal(ctx context.Context, l lane, at cursor) (locked bool, err e
 func (s *Store) replacePage(ctx context.Context, l lane, n int) (int, error) {
 	last := max(n+mostGap, min(s.minds.of(l).tail, n+mostSkipped))
 	for from := n; from < last; from += mostGap {
-		after := make([]*page, min(mostGap, last-from))
-		err := each(len(after), func(i int) (err error) {
-			after[i], err = s.readPage(ctx, l, from+1+i)
-			return err
-		})
+		after, err := collect(min(mostGap, last-from), func(i int) (*page, error) { return s.readPage(ctx, l, from+1+i) })
 		if err != nil {
 			return 0, err
 		}

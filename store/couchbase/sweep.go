@@ -39,10 +39,7 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
 		if err == nil {
-			err = each(len(ids), func(i int) error {
-				_, err := s.load(ctx, ref{c, ids[i]}) // load completes units, and tells children
-				return s.passing(err)
-			})
+			_, err = readEach(ctx, c, ids, s.skipping(s.load)) // load completes units, and tells children
 		}
 		errs = append(errs, err)
 	}
@@ -107,10 +104,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}
-	docs, err := readEach(ctx, inTask, ids, func(ctx context.Context, r ref) (*doc, error) {
-		d, err := s.load(ctx, r)
-		return d, s.passing(err)
-	})
+	docs, err := readEach(ctx, inTask, ids, s.skipping(s.load))
 	lost := map[entry]*task{}
 	for _, d := range docs {
 		if t := d.ready(); t != nil {
@@ -163,8 +157,8 @@ func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 			return nil, err
 		}
 		for _, e := range p.Entries {
-			d, err := s.peek(ctx, ref{inTask, e.id})
-			if err = s.passing(err); err != nil {
+			d, err := s.skipping(s.peek)(ctx, ref{inTask, e.id})
+			if err != nil {
 				return nil, err
 			}
 			if d != nil && d.stands(l, e.lap) {

@@ -71,8 +71,8 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 	if s.now(ctx)-p.At < s.patience.Microseconds() {
 		return nil
 	}
-	root, err := s.read(ctx, p.Root)
-	if err = s.passing(err); err != nil {
+	root, err := s.skipping(s.read)(ctx, p.Root)
+	if err != nil {
 		return err
 	}
 	switch {

@@ -201,16 +201,15 @@ func (w *work) loadAll(want *rules.Want) error {
 	for _, id := range slices.Concat(want.Tasks, want.Needs) {
 		refs = append(refs, taskRef(id))
 	}
-	docs := make([]*doc, len(refs))
-	err := each(len(refs), func(i int) (err error) {
+	docs, err := collect(len(refs), func(i int) (*doc, error) {
 		if _, known := w.docs[refs[i]]; known {
-			return nil
+			return nil, nil
 		}
-		docs[i], err = w.find(refs[i])
+		d, err := w.find(refs[i])
 		if i < len(want.Keys) && errors.Is(err, errDamaged) {
-			docs[i], err = w.s.remake(w.ctx, want.Keys[i])
+			return w.s.remake(w.ctx, want.Keys[i])
 		}
-		return err
+		return d, err
 	})
 	if err != nil {
 		return err
@@ -364,9 +363,7 @@ func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) erro
 }
 
 // alterAs is alter for a document that is read in a given way.
-func (s *Store) alterAs(
-	ctx context.Context, r ref, read func(context.Context, ref) (*doc, error), change func(d *doc) bool,
-) error {
+func (s *Store) alterAs(ctx context.Context, r ref, read reader, change func(d *doc) bool) error {
 	return until(ctx, func(try int) (bool, error) {
 		if try > 0 {
 			s.conflicts.Add(1)
