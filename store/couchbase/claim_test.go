@@ -77,7 +77,7 @@ func (r *rig) step(code memd.CmdCode, key string) []string {
 
 // A lease of a claim fails, and the cursor has moved to the next page. The page before it is deleted all the same, and
 // the repeated claim appends the task again.
-func TestAPageGoesThoughALeaseHasFailed(t *testing.T) {
+func TestAPageIsDeletedThoughALeaseHasFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
 	tasks := r.some(pageSize) // a full page, which is sealed

@@ -22,7 +22,7 @@ import (
 // calm is how long a damaged key is left alone, in multiples of patience.
 const calm = 10
 
-var errRemade = errors.New("the document of a key was damaged before all was stored, and was made anew without it")
+var errRemade = errors.New("the document of a key was damaged before all was stored, and was rebuilt without it")
 
 // remake rebuilds the document of a key that cannot be read, unless another process has, and returns it.
 func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
@@ -46,7 +46,7 @@ func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
 		since := int64(cas) / 1000
 		if young := since + calm*s.patience.Microseconds() - s.now(ctx); young > 0 {
 			if err := sleep(ctx, time.Duration(young)*time.Microsecond); err != nil {
-				return nil, fmt.Errorf("%w: it is made anew in a moment: %w", damage, err)
+				return nil, fmt.Errorf("%w: it will be rebuilt shortly: %w", damage, err)
 			}
 			continue
 		}

@@ -259,7 +259,7 @@ func (w *work) gather() {
 		r := keyRef(keys[i].KeyName)
 		d := w.docs[r]
 		if d == nil {
-			d = w.add(&doc{ref: r, body: &key{}})
+			d = w.add(blank(r))
 		}
 		d.key().set(&keys[i])
 		d.dirty = true
