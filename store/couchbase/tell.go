@@ -11,10 +11,10 @@ import (
 // tell tells the children of ended or deleted tasks, each child once, and then records that in the tasks' documents.
 func (s *Store) tell(ctx context.Context, told []*doc) error {
 	needy, err := collect(len(told), func(i int) ([]string, error) {
-		if d := told[i]; d.header().Tell != "" && d.task().Back {
-			return query[string](ctx, s, queryNeedy, args{"id": d.ID})
+		if !told[i].task().Back {
+			return nil, nil
 		}
-		return nil, nil
+		return query[string](ctx, s, queryNeedy, args{"id": told[i].ID})
 	})
 	if err != nil {
 		return err
@@ -22,9 +22,6 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	ended := map[string]map[store.ID]store.State{} // by kid
 	var kids []string
 	for i, d := range told {
-		if d.header().Tell == "" {
-			continue
-		}
 		for _, kid := range slices.Concat(d.task().Kids, needy[i]) {
 			if ended[kid] == nil {
 				kids = append(kids, kid)
