@@ -263,7 +263,9 @@ func (c *claim) intend(chosen []*doc) error {
 	err := write(specs...)
 	if errors.Is(err, gocb.ErrPathNotFound) && len(closed) > 0 { // g does not exist, or one of the closed tokens
 		if err = write(name); err == nil {
-			_ = each(len(closed), func(i int) error { return write(specs[1+i]) })
+			for _, remove := range specs[1:] {
+				_ = write(remove)
+			}
 		}
 	}
 	if absent(err) {
