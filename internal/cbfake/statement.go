@@ -295,7 +295,7 @@ func (s *statement) run(docs []row, args map[string]any) ([]any, error) {
 				return c
 			}
 		}
-		return cmp.Compare(a.id, b.id)
+		return cmp.Compare(b.id, a.id) // opposite to an index: a server promises no order here
 	}
 	if s.group != nil {
 		slices.SortFunc(docs, before)

@@ -31,7 +31,7 @@ var onCouchbase = []planted{
 		"		if err != nil || is == nil && try > 0 { // it cannot be read\n", "		if err != nil || is != nil || try > 0 {\n"}},
 		caught: "x is lost"}, in: "store/couchbase", test: "^TestAUnitThatIsCompleted"},
 	{mutant: mutant{name: "an owner leaves what another has made as it is", edits: []change{{"store/couchbase/unit.go",
-		"	err := s.makeAll(ctx, made)\n", "	err := each(len(made), func(i int) error { return s.insert(ctx, made[i]) })\n"}},
+		"{ return s.make(ctx, made[round[i]]) }", "{ _, err := s.write(ctx, made[round[i]]); return err }"}},
 		caught: "x is lost"}, in: "store/couchbase", test: "^TestAUnitThatTwo"},
 	{mutant: mutant{name: "what is deleted can be made again", edits: []change{{"store/couchbase/decide.go",
 		"		if !d.dirty || !d.header().Gone || m == nil {\n", "		if m != nil || m == nil {\n"},
@@ -46,8 +46,8 @@ var onCouchbase = []planted{
 	{mutant: mutant{name: "a task that has moved out is still in its sheet", edits: []change{{
 		"store/couchbase/sheet.go", "		sh.lots[i] = lot{State: moved}\n", "		sh.lots[i] = lot{State: \"a\"}\n"}},
 		caught: "the sheet is"}, in: "store/couchbase", test: "^TestASheetIsReadAs"},
-	{mutant: mutant{name: "a call takes another's sheet for its own", edits: []change{{"store/couchbase/doc.go",
-		"	if err == nil && is != nil && !is.sheetOf().covers(d.sheetOf()) {\n", "	if err == nil && is == nil {\n"}},
+	{mutant: mutant{name: "a call takes another's sheet for its own", edits: []change{{"store/couchbase/decide.go",
+		"		taken[i] = is != nil && !is.sheetOf().covers(d.sheetOf())\n", "		taken[i] = is == nil && err == nil\n"}},
 		caught: "of 20 are claimed"}, in: "store/couchbase", test: "^TestTwoCallsOfABlock"},
 	{mutant: mutant{name: "who has lost its lease ends a run", edits: []change{{"store/couchbase/finish.go",
 		"		w.torn = w.torn || len(lost) > 0 && len(w.have) > 0\n",
@@ -59,8 +59,7 @@ var onCouchbase = []planted{
 		faults: "F1,F45", caught: "I1:"}, env: envTime + "=30s"},
 	{mutant: mutant{name: "the dead may claim on Couchbase", ground: "couchbase",
 		edits: []change{watchNothing, deafHeart, {
-			"store/couchbase/claim.go", "	specs := []gocb.MutateInSpec{replaceG, name}\n",
-			"	specs := []gocb.MutateInSpec{name}\n"}},
+			"store/couchbase/claim.go", "append([]gocb.MutateInSpec{replaceG}, specs...)...", "specs..."}},
 		faults: "F2", caught: "I4"}, env: envTime + "=20s"},
 	{mutant: mutant{name: "a lease is written without its CAS", ground: "couchbase", edits: []change{{
 		"store/couchbase/claim.go", "	won, err := s.writeAt(ctx, d, gocb.DurabilityLevelUnknown)\n",

@@ -5,11 +5,6 @@ import (
 	"slices"
 )
 
-// errTaken says that the block has a sheet of another call.
-type errTaken struct{ ref }
-
-func (e errTaken) Error() string { return "the block " + e.ID + " is taken" }
-
 // bundle puts new tasks that differ only in ids and args into sheets, unless they are part of a unit.
 func (w *work) bundle() {
 	inUnit := func(d *doc) bool { return d.dirty && (d.cas != 0 || d.C != inTask || len(d.task().Needs) > 0) }

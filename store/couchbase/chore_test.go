@@ -42,7 +42,7 @@ func TestAChoreDoesWhatItsOtherQueriesFind(t *testing.T) {
 			r.f.DropIndex("tusk", name)
 		}
 		if n, err := r.b.sweep(r.ctx(), 0); n != 1 || err == nil {
-			t.Errorf("%d are lined up: %v", n, err)
+			t.Errorf("%d are appended: %v", n, err)
 		}
 	})
 }

@@ -43,12 +43,12 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) (_ []store.Task
 	if len(c.got) > 0 {
 		return c.answers(), nil
 	}
-	if c.meant { // others have claimed all of it
-		s.lent.forgo(c.worker, c.token)
-	}
 	// Check that the worker lives. A claim that finds tasks learns this from its intent.
 	_, err = s.meant(ctx, c.worker, c.token)
-	return nil, cmp.Or(err, c.away)
+	if err = cmp.Or(err, c.away); err == nil && c.meant { // others have claimed all of it
+		s.lent.forgo(c.worker, c.token)
+	}
+	return nil, err
 }
 
 // claim is one call of Claim.
@@ -94,23 +94,42 @@ func (c *claim) again() ([]store.Task, error) {
 		return nil, err
 	}
 	ids := slices.Compact(slices.Sorted(slices.Values(slices.Concat(meant, held))))
-	docs, err := s.spread(c.ctx, ids, s.load)
+	var passed []*task
+	err = until(c.ctx, func(int) (refused bool, err error) {
+		docs, err := s.spread(c.ctx, ids, s.load)
+		if err != nil {
+			return false, err
+		}
+		var left []*doc
+		c.got = nil
+		for _, d := range docs {
+			if t, is := d.taskIn(); is && t.holds(c.r.Token) {
+				c.got = append(c.got, d)
+			} else if d != nil && slices.Contains(meant, d.ID) {
+				left = append(left, d)
+			}
+		}
+		passed, refused, err = s.refuseLeases(c.ctx, left)
+		return refused, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	var passed []*task
-	for _, d := range docs {
-		if t, is := d.taskIn(); is && t.holds(c.r.Token) {
-			c.got = append(c.got, d)
-		} else if t := d.ready(); t != nil && slices.Contains(meant, d.ID) {
-			passed = append(passed, t)
-		}
-	}
 	_ = s.queueUp(c.ctx, passed...) // otherwise the sweep does it
 	if len(c.got) == 0 && len(meant) > 0 {
-		time.AfterFunc(s.lateBy, func() { s.lent.forgo(c.worker, c.token) }) // a lease may still arrive
+		err = c.forgo(meant)
 	}
-	return c.answers(), nil // last, because Finish may then change the documents
+	return c.answers(), err // last, because Finish may then change the documents
+}
+
+// forgo removes the intent of a claim that got nothing, unless the first call has meant to lease more since.
+func (c *claim) forgo(meant []string) error {
+	return c.s.alter(c.ctx, workerRef(c.worker), func(d *doc) bool {
+		w := d.worker()
+		same := w.G != nil && slices.Equal(w.meant(c.token), meant)
+		delete(w.Leases, c.token)
+		return same
+	})
 }
 
 // take claims from one lane and reports whether there may be more tasks. As long as nobody else moves the lane's
@@ -167,10 +186,8 @@ func (c *claim) lock(l lane) (cur cursor, cas gocb.Cas, err error) {
 			return cur, 0, err
 		}
 		c.s.conflicts.Add(1) // or the answer was lost: then the lock expires by itself
-		select {
-		case <-c.ctx.Done():
-			return cur, 0, c.ctx.Err()
-		case <-time.After(pause/2 + rand.N(pause)):
+		if err := sleep(c.ctx, pause/2+rand.N(pause)); err != nil {
+			return cur, 0, err
 		}
 		pause = min(2*pause, mostPause)
 	}
@@ -197,10 +214,8 @@ func (c *claim) choose(l lane, p *page, cur cursor) (chosen []*doc, most int, to
 				batch = batch[:i+1]
 			}
 		}
-		found := make([]*doc, len(batch))
-		err := each(len(batch), func(i int) (err error) {
-			found[i], err = c.s.load(c.ctx, ref{inTask, batch[i].id})
-			return c.s.passing(err)
+		found, err := collect(len(batch), func(i int) (*doc, error) {
+			return c.s.skipping(c.s.load)(c.ctx, ref{inTask, batch[i].id})
 		})
 		if err != nil {
 			return nil, 0, to, err
@@ -237,17 +252,27 @@ func (c *claim) intend(chosen []*doc) error {
 		name = gocb.ArrayAppendSpec(leasePath(c.token), ids, &gocb.ArrayAppendSpecOptions{HasMultiple: true,
 			CreatePath: true})
 	}
-	specs := []gocb.MutateInSpec{replaceG, name}
-	with := specs
-	for _, old := range s.lent.closed(c.worker, 12) {
-		with = append(with, gocb.RemoveSpec(leasePath(old), nil))
+	write := func(specs ...gocb.MutateInSpec) error {
+		return s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, append([]gocb.MutateInSpec{replaceG}, specs...)...)
 	}
-	err := s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, with...)
-	if errors.Is(err, gocb.ErrPathNotFound) && len(with) > len(specs) { // g, or a token, does not exist
-		err = s.mutate(c.ctx, s.meta, workerKey(c.worker), 0, specs...)
+	closed := s.lent.closed(c.worker, 12)
+	specs := []gocb.MutateInSpec{name}
+	for _, token := range closed {
+		specs = append(specs, gocb.RemoveSpec(leasePath(token), nil))
+	}
+	err := write(specs...)
+	if errors.Is(err, gocb.ErrPathNotFound) && len(closed) > 0 { // g does not exist, or one of the closed tokens
+		if err = write(name); err == nil {
+			for _, remove := range specs[1:] {
+				_ = write(remove)
+			}
+		}
 	}
 	if absent(err) {
 		return store.ErrWorkerDead
+	}
+	if err != nil {
+		s.lent.forgo(c.worker, closed...)
 	}
 	if errors.Is(err, gocb.ErrPathExists) { // from another claim, or from this one if the answer was lost
 		slices.Sort(ids)
@@ -286,14 +311,12 @@ func (c *claim) lease(l lane, from *mark, to cursor, chosen []*doc, most int) (l
 	if !partly && mismatch(move()) && !locked {
 		return true, nil
 	}
-	won := make([][]*doc, len(chosen))
-	err = each(len(chosen), func(i int) (err error) {
+	won, err := collect(len(chosen), func(i int) ([]*doc, error) {
 		n := blockSize
 		if most > 0 && i == len(chosen)-1 {
 			n = most
 		}
-		won[i], err = s.lease(c.ctx, chosen[i], n, c.worker, c.token, now)
-		return err
+		return s.lease(c.ctx, chosen[i], n, c.worker, c.token, now)
 	})
 	if partly {
 		_ = move()

@@ -2,9 +2,11 @@ package couchbase
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/tuskqueue/tusk/internal/cbfake"
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/storetest"
 )
 
 // A claim names what it is about to lease before it moves the cursor, and moves the cursor before it leases. It deletes
@@ -74,7 +77,7 @@ func (r *rig) step(code memd.CmdCode, key string) []string {
 
 // A lease of a claim fails, and the cursor has moved to the next page. The page before it is deleted all the same, and
 // the repeated claim appends the task again.
-func TestAPageGoesThoughALeaseHasFailed(t *testing.T) {
+func TestAPageIsDeletedThoughALeaseHasFailed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 1)
 	tasks := r.some(pageSize) // a full page, which is sealed
@@ -102,35 +105,94 @@ func TestAPageGoesThoughALeaseHasFailed(t *testing.T) {
 	}
 }
 
-// A claim has failed, and the repeated one has nothing. Its intent leaves the worker's document once no lease can arrive
-// late.
-func TestTheIntentOfAFailedClaimDoesNotStay(t *testing.T) {
-	r := newRig(t, 1)
-	r.a.lateBy = 20 * time.Millisecond
-	x := r.task("x", nil)
-	r.add(x)
-	ctx, cancel := context.WithCancel(r.ctx())
-	r.f.Set(cbfake.Faults{Request: func(code memd.CmdCode, key string) cbfake.Spoil {
-		if code == memd.CmdReplace && key == x.ID.String() {
+// intents returns the tokens in the worker's document.
+func (r *rig) intents() []string {
+	r.Helper()
+	d, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
+	r.must("read", err)
+	return slices.Sorted(maps.Keys(d.worker().Leases))
+}
+
+// A claim has failed, and the repeated one has nothing. The intent leaves the worker's document, and the lease is
+// refused if it arrives after that.
+func TestALeaseThatArrivesAfterTheRepeatedClaim(t *testing.T) {
+	for name, n := range map[string]int{"task": 1, "sheet": 10} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			tasks := r.alike(n)
+			r.add(tasks...)
+			at := tasks[0].ID.String()
+			if n > 1 {
+				of, _ := block(at)
+				at = of.ID
+			}
+			arrives, goOn := make(chan bool), make(chan bool)
+			var met atomic.Bool
+			r.f.Set(cbfake.Faults{Request: func(c memd.CmdCode, k string) cbfake.Spoil {
+				if c == memd.CmdReplace && k == at && met.CompareAndSwap(false, true) {
+					close(arrives)
+					<-goOn
+				}
+				return cbfake.Sound
+			}})
+			claim := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: n, Token: store.NewToken()}
+			ctx, cancel := context.WithCancel(r.ctx())
+			claimed := make(chan error)
+			go func() {
+				_, err := r.a.Claim(ctx, claim)
+				claimed <- err
+			}()
+			<-arrives
 			cancel()
-			return cbfake.LoseRequest
+			if err := <-claimed; err == nil {
+				t.Fatal("the claim succeeds")
+			}
+			claim.Again = true
+			if got, err := r.b.Claim(r.ctx(), claim); len(got) > 0 || err != nil {
+				t.Fatalf("the repeated claim got %d tasks: %v", len(got), err)
+			}
+			close(goOn)
+			if _, err := r.a.read(r.ctx(), workerRef(r.worker.String())); err != nil { // on the same connection
+				t.Fatal(err)
+			}
+			if intents := r.intents(); len(intents) > 0 {
+				t.Errorf("the intents are %v", intents)
+			}
+			if got := r.take(r.b, r.worker, n); len(got) != n {
+				t.Errorf("%d of %d are claimed", len(got), n)
+			}
+		})
+	}
+}
+
+// A worker's document gets rid of all tokens under which the worker holds nothing, although another handle, to which a
+// claim was repeated, has removed one of them before.
+func TestTokensAreRemovedThoughOneIsGone(t *testing.T) {
+	r := newRig(t, 1)
+	claim := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
+	r.add(r.some(1)...)
+	first := r.take(r.a, r.worker, 1)
+	r.add(r.some(1)...)
+	other := storetest.NewID()
+	r.beat(r.b, other, time.Hour)
+	r.f.Set(cbfake.Faults{Request: func(c memd.CmdCode, k string) cbfake.Spoil {
+		if c == memd.CmdReplace && k == lineOfRig.cursor() {
+			r.f.Set(cbfake.Faults{})
+			r.take(r.b, other, 1)
 		}
 		return cbfake.Sound
 	}})
-	claim := store.ClaimRequest{Worker: r.worker, Queues: []string{"q"}, Limit: 1, Token: store.NewToken()}
-	if got, err := r.a.Claim(ctx, claim); err == nil {
-		t.Fatalf("the claim got %d tasks", len(got))
-	}
-	r.f.Set(cbfake.Faults{})
-	claim.Again = true
 	if got, err := r.a.Claim(r.ctx(), claim); len(got) > 0 || err != nil {
+		t.Fatalf("the claim got %d tasks: %v", len(got), err)
+	}
+	claim.Again = true // its answer was lost
+	if got, err := r.b.Claim(r.ctx(), claim); len(got) > 0 || err != nil {
 		t.Fatalf("the repeated claim got %d tasks: %v", len(got), err)
 	}
-	time.Sleep(10 * r.a.lateBy)
-	r.claim()
-	d, err := r.b.read(r.ctx(), workerRef(r.worker.String()))
-	r.must("read", err)
-	if intents := d.worker().Leases; len(r.held) != 1 || len(intents) != 1 || intents[claim.Token.String()] != nil {
-		t.Errorf("%d tasks are claimed, and the intents are %v", len(r.held), intents)
+	r.endAll(r.a, first)
+	r.add(r.some(1)...)
+	held := r.take(r.a, r.worker, 1)
+	if intents := r.intents(); !slices.Equal(intents, []string{held[0].Lease.String()}) {
+		t.Errorf("the intents are %v", intents)
 	}
 }

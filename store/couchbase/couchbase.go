@@ -10,6 +10,7 @@
 package couchbase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -220,6 +221,22 @@ func each(n int, do func(i int) error) error {
 		all.Go(func() error { return do(i) })
 	}
 	return all.Wait()
+}
+
+// tryEach does the same, and returns the result and the error of each call.
+func tryEach[T any](n int, do func(i int) (T, error)) ([]T, []error) {
+	results, errs := make([]T, n), make([]error, n)
+	_ = each(n, func(i int) error {
+		results[i], errs[i] = do(i)
+		return nil
+	})
+	return results, errs
+}
+
+// collect does the same, and returns the result of each call and the first error.
+func collect[T any](n int, do func(i int) (T, error)) ([]T, error) {
+	results, errs := tryEach(n, do)
+	return results, cmp.Or(errs...)
 }
 
 // grouped groups the numbers 0 to n-1 by name. The groups are in the order of their first numbers.

@@ -30,30 +30,22 @@ func (s *Store) decode(ctx context.Context, d *doc) (is bool, err error) {
 	switch b := d.body.(type) {
 	case *leader:
 		*b = leader{Term: cmp.Or(b.Term, s.now(ctx))} // the time is greater than any earlier term
-		return true, s.passing(err)
 	case *worker:
 		*b = *newWorker()
 		b.Beat, b.damaged = s.now(ctx), true
-		return true, s.passing(err)
 	case *group:
 		*b = group{}
-		return true, s.passing(err)
-	}
-	t, ofTask := d.body.(*task)
-	if !ofTask {
-		if isSheet(d.ref) {
-			err = s.passing(err)
+	case *task:
+		if _, known := states[b.State]; !known || !partial(err) {
+			return false, s.passing(err)
 		}
+		b.Damage = cmp.Or(b.Damage, err.Error())
+	case *sheet:
+		return false, s.passing(err)
+	default:
 		return false, err
 	}
-	if _, known := states[t.State]; !known || !partial(err) {
-		return false, s.passing(err)
-	}
-	if t.Damage == "" {
-		t.Damage = err.Error()
-	}
-	_ = s.passing(err)
-	return true, nil
+	return true, s.passing(err)
 }
 
 // partial reports whether decoding continued after an error, so that the rest was read.

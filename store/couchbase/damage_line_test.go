@@ -79,7 +79,7 @@ func TestADirectoryThatIsSoundAgainStays(t *testing.T) {
 	_, damage := namesIn(board("q"), raw)
 	r.damage(r.b.lines, board("q"), `{"5":1}`)
 	r.must("renew", r.b.renew(r.ctx(), r.b.lines, board("q"), raw, cas, map[string]int64{"0": 1}, damage))
-	if lanes, err := r.b.lanes(r.ctx(), "q"); err != nil || len(lanes) != 1 || lanes[0].priority != 5 {
+	if lanes, err := r.b.lanes(r.ctx(), "q"); err != nil || len(lanes) != 1 || lanes[0].Priority != 5 {
 		t.Errorf("the board lists %v, %v", lanes, err)
 	}
 }

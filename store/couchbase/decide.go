@@ -67,17 +67,25 @@ func (w *work) outliveMakers() error {
 	})
 }
 
-// insert stores new tasks that do not change other documents.
+// insert stores new tasks that do not change other documents, unless they exist already: ids are used once. If another
+// call's sheet has the block of a sheet, the next try stores the tasks separately.
 func (w *work) insert(made []*doc) (bool, error) {
-	err := each(len(made), func(i int) error { return w.s.insert(w.ctx, made[i]) })
-	if taken := (errTaken{}); errors.As(err, &taken) {
-		if w.full == nil {
-			w.full = map[ref]bool{}
+	taken := make([]bool, len(made))
+	err := each(len(made), func(i int) error {
+		d := made[i]
+		if ok, err := w.s.write(w.ctx, d); ok || err != nil || !isSheet(d.ref) {
+			return err
 		}
-		w.full[taken.ref] = true
-		return false, nil
+		is, err := w.s.read(w.ctx, d.ref)
+		taken[i] = is != nil && !is.sheetOf().covers(d.sheetOf())
+		return err
+	})
+	for i, d := range made {
+		if taken[i] {
+			w.full[d.ref] = true
+		}
 	}
-	return true, err
+	return !slices.Contains(taken, true), err
 }
 
 // choose returns the root: the caller's choice, else a key, else the first document. It prefers keys that exist.
@@ -109,10 +117,8 @@ func (w *work) decide(root *doc, others, made []*doc) (bool, error) {
 		}
 		root.cas, root.header().Born = place.cas, place.header().Born
 	}
-	pinned := make([]*doc, len(others))
-	err = each(len(others), func(i int) (err error) {
-		pinned[i], err = s.pin(ctx, others[i], &pin{origin{root.ref, u.U}, now})
-		return err
+	pinned, err := collect(len(others), func(i int) (*doc, error) {
+		return s.pin(ctx, others[i], &pin{origin{root.ref, u.U}, now})
 	})
 	for i, p := range pinned {
 		if err == nil && p == nil {

@@ -183,8 +183,8 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 		}
 		at := d.stored()
 		if p := at.header().Pin; p != nil {
-			root, err := s.read(ctx, p.Root)
-			if err = s.passing(err); err != nil {
+			root, err := s.skipping(s.read)(ctx, p.Root)
+			if err != nil {
 				return nil, err
 			}
 			e := root.decided(p.U, r)
@@ -211,15 +211,20 @@ func (s *Store) peek(ctx context.Context, r ref) (*doc, error) {
 	}
 }
 
-// readEach reads documents of a collection concurrently, by load or by peek.
-func readEach(
-	ctx context.Context, c string, ids []string, read func(context.Context, ref) (*doc, error),
-) ([]*doc, error) {
-	docs := make([]*doc, len(ids))
-	return docs, each(len(ids), func(i int) (err error) {
-		docs[i], err = read(ctx, ref{c, ids[i]})
-		return err
-	})
+// reader is a way to read a document: read, peek or load.
+type reader func(ctx context.Context, r ref) (*doc, error)
+
+// skipping returns a reader that finds nothing where read finds a damaged document.
+func (s *Store) skipping(read reader) reader {
+	return func(ctx context.Context, r ref) (*doc, error) {
+		d, err := read(ctx, r)
+		return d, s.passing(err)
+	}
+}
+
+// readEach reads documents of a collection concurrently.
+func readEach(ctx context.Context, c string, ids []string, read reader) ([]*doc, error) {
+	return collect(len(ids), func(i int) (*doc, error) { return read(ctx, ref{c, ids[i]}) })
 }
 
 // has reports whether the document is the root of the unit u, and the unit is not done.
@@ -246,20 +251,6 @@ func (e *effect) after() (*doc, error) {
 		return d, nil
 	}
 	return d, decode(e.ID, e.Doc, d.body)
-}
-
-// insert stores a new task or sheet, unless it exists already: ids are used once. It fails with errTaken if another
-// call's sheet has the block.
-func (s *Store) insert(ctx context.Context, d *doc) error {
-	made, err := s.write(ctx, d)
-	if made || err != nil || !isSheet(d.ref) {
-		return err
-	}
-	is, err := s.read(ctx, d.ref)
-	if err == nil && is != nil && !is.sheetOf().covers(d.sheetOf()) {
-		err = errTaken{d.ref}
-	}
-	return err
 }
 
 // found reports whether d was written, given the document that is stored now. If others have written it since, or if

@@ -15,10 +15,8 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) (_ []store.Edited, err e
 	if err != nil {
 		return nil, err
 	}
-	docs := make([]*doc, len(groups)) // the first of each group
-	err = each(len(groups), func(g int) (err error) {
-		docs[g], err = s.load(ctx, taskRef(e.IDs[groups[g][0]]))
-		return err
+	docs, err := collect(len(groups), func(g int) (*doc, error) { // the first of each group
+		return s.load(ctx, taskRef(e.IDs[groups[g][0]]))
 	})
 	if err != nil {
 		return nil, err

@@ -29,15 +29,14 @@ func (s *Store) Finish(ctx context.Context, outcomes []store.Outcome) (lost []st
 		return r
 	}
 	groups := grouped(len(outcomes), in)
-	works, refused, errs := make([]*work, len(groups)), make([][]store.ID, len(groups)), make([]error, len(groups))
-	_ = each(len(groups), func(i int) error {
+	works := make([]*work, len(groups))
+	refused, errs := tryEach(len(groups), func(i int) ([]store.ID, error) {
 		var some []*store.Outcome
 		for _, at := range groups[i] {
 			some = append(some, &outcomes[at])
 		}
 		works[i] = &work{}
-		refused[i], errs[i] = s.finish(ctx, works[i], in(groups[i][0]), some)
-		return nil
+		return s.finish(ctx, works[i], in(groups[i][0]), some)
 	})
 	var done []*work
 	var ends []*rules.End

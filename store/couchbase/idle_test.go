@@ -17,7 +17,7 @@ var rare = lane{"q", -5}
 
 // rarely makes a task of another lane than most.
 func (r *rig) rarely(name string) store.NewTask {
-	return r.task(name, func(n *store.NewTask) { n.Priority = rare.priority })
+	return r.task(name, func(n *store.NewTask) { n.Priority = rare.Priority })
 }
 
 // idle makes an hour pass, for the server and for what the handles remember.

@@ -19,18 +19,18 @@ import (
 // Pages and cursors are written without durability, so a crash may undo any of these writes. Readers repair what they
 // find, and the sweep does the rest.
 type lane struct {
-	queue    string
-	priority int16
+	Queue    string `json:"q"`
+	Priority int16  `json:"p"`
 }
 
 // pageSize is the number of entries at which a page is sealed. The last append may exceed it.
 const pageSize = 128
 
 // The keys of cursors, pages, and boards. A board lists the priorities of a queue.
-func (l lane) name() string   { return strconv.Itoa(int(l.priority)) } // on the board
-func (l lane) cursor() string { return "c|" + l.name() + "|" + named(l.queue) }
+func (l lane) name() string   { return strconv.Itoa(int(l.Priority)) } // on the board
+func (l lane) cursor() string { return "c|" + l.name() + "|" + named(l.Queue) }
 func (l lane) page(n int) string {
-	return "p|" + strconv.Itoa(n) + "|" + l.name() + "|" + named(l.queue)
+	return "p|" + strconv.Itoa(n) + "|" + l.name() + "|" + named(l.Queue)
 }
 func board(queue string) string { return "b|" + named(queue) }
 
@@ -95,12 +95,12 @@ func (s *Store) queueUp(ctx context.Context, tasks ...*task) error {
 // the second one, its task has left the lap.
 func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error) {
 	n := s.minds.of(l).tail
-	for try := 0; ; try++ {
-		if n == 0 {
-			if n, err = s.last(ctx, l, 0); err != nil {
-				return err
-			}
+	if n == 0 {
+		if n, err = s.last(ctx, l, 0); err != nil {
+			return err
 		}
+	}
+	for try := 0; ; try++ {
 		var done *gocb.MutateInResult
 		err := s.again(ctx, func() (err error) {
 			done, err = s.lines.MutateIn(l.page(n), []gocb.MutateInSpec{replaceG,
@@ -130,13 +130,16 @@ func (s *Store) append(ctx context.Context, l lane, entries []entry) (err error)
 			}
 		case errors.Is(err, gocb.ErrDocumentNotFound): // deleted behind the cursor, or lost
 			c, err := s.open(ctx, l)
-			if err == nil && c.Page == n {
-				_, err = s.heal(ctx, l, c.cursor)
+			from := 0
+			if err == nil && c.Page == n { // a claim moves the cursor
+				from, err = s.replacePage(ctx, l, n)
+			}
+			if err == nil {
+				n, err = s.last(ctx, l, from)
 			}
 			if err != nil {
 				return err
 			}
-			n = 0
 		case spoilt(err):
 			_ = s.passing(fmt.Errorf("document %s is %w: %w", l.page(n), errDamaged, err))
 			s.dropPage(ctx, l, n, 0)
@@ -180,7 +183,7 @@ func (s *Store) openAll(ctx context.Context, docs []*doc) error {
 			continue
 		}
 		l := t.lane()
-		if err := s.enlist(ctx, s.lines, board(l.queue), l.name()); err != nil {
+		if err := s.enlist(ctx, s.lines, board(l.Queue), l.name()); err != nil {
 			return err
 		}
 		c, err := s.open(ctx, l)
@@ -305,31 +308,36 @@ const (
 	mostSkipped = 4096
 )
 
-// heal moves a cursor whose page is missing to the next page that exists, if nobody has moved or locked the cursor. If
-// there is no such page, heal creates the missing one again. Then it also forgets the page that was last appended to,
-// because claims would create and shut each page on the way there.
+// heal moves a cursor whose page is missing to the page that replaces it, if nobody has moved or locked the cursor.
 func (s *Store) heal(ctx context.Context, l lane, at cursor) (locked bool, err error) {
 	c, err := s.open(ctx, l)
 	if locked = c.cas == maskedCAS && c.cursor == at; locked || err != nil || c.cursor != at {
 		return locked, err
 	}
-	last := max(c.Page+mostGap, min(s.minds.of(l).tail, c.Page+mostSkipped))
-	for n := c.Page; n < last; n += mostGap {
-		after := make([]*page, min(mostGap, last-n))
-		err := each(len(after), func(i int) (err error) {
-			after[i], err = s.readPage(ctx, l, n+1+i)
-			return err
-		})
+	n, err := s.replacePage(ctx, l, c.Page)
+	if err == nil && n != c.Page {
+		err = refusal(s.move(ctx, l, c, cursor{n, 0}))
+	}
+	return false, err
+}
+
+// replacePage returns the next page that exists after a missing one at the cursor. If there is no such page, it creates
+// the missing one again. Then it also forgets the page that was last appended to, because claims would create and shut
+// each page on the way there.
+func (s *Store) replacePage(ctx context.Context, l lane, n int) (int, error) {
+	last := max(n+mostGap, min(s.minds.of(l).tail, n+mostSkipped))
+	for from := n; from < last; from += mostGap {
+		after, err := collect(min(mostGap, last-from), func(i int) (*page, error) { return s.readPage(ctx, l, from+1+i) })
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		if i := slices.IndexFunc(after, func(p *page) bool { return p != nil }); i >= 0 {
-			return false, refusal(s.move(ctx, l, c, cursor{n + 1 + i, 0}))
+			return from + 1 + i, nil
 		}
 	}
 	s.minds.appended(l, 0)
-	_, err = s.makePage(ctx, l, c.Page)
-	return false, err
+	_, err := s.makePage(ctx, l, n)
+	return n, err
 }
 
 // move sets a cursor that is unchanged and not locked by others, and remembers it.
@@ -352,6 +360,6 @@ func (s *Store) lanes(ctx context.Context, queue string) ([]lane, error) {
 		p, _ := strconv.ParseInt(text, 10, 16) // checked by namesIn
 		lanes[i] = lane{queue, int16(p)}
 	}
-	slices.SortFunc(lanes, func(a, b lane) int { return int(a.priority) - int(b.priority) })
+	slices.SortFunc(lanes, func(a, b lane) int { return int(a.Priority) - int(b.Priority) })
 	return lanes, nil
 }

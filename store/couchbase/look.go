@@ -48,12 +48,13 @@ func (c *claim) look(ctx context.Context, l lane) (at *mark, p *page, err error)
 	if p, err = s.readPage(ctx, l, at.Page); err != nil {
 		return nil, nil, err
 	}
+	empty := p != nil && len(p.Entries) == at.Place && p.G != nil
 	switch {
-	case p != nil && len(p.Entries) == at.Place && p.G != nil && p.Count >= pageSize: // its seal was lost
+	case empty && p.Count >= pageSize: // its seal was lost
 		return at, nil, s.seal(ctx, l, at.Page)
-	case p != nil && len(p.Entries) == at.Place && p.G != nil && mind.tail > at.Page: // a failover lost its seal
+	case empty && mind.tail > at.Page: // a failover lost its seal
 		return at, nil, s.shut(ctx, l, at.Page)
-	case p != nil && len(p.Entries) == at.Place && p.G != nil:
+	case empty:
 		return nil, nil, s.retire(ctx, l, max(at.cas, p.cas))
 	case p != nil && len(p.Entries) >= at.Place:
 		return at, p, nil
@@ -81,7 +82,7 @@ func (s *Store) retire(ctx context.Context, l lane, used gocb.Cas) error {
 	if uint64(used)/1000 > uint64(before) {
 		return nil
 	}
-	return s.strike(ctx, s.lines, board(l.queue), l.name(), func(entered int64) (bool, error) {
+	return s.strike(ctx, s.lines, board(l.Queue), l.name(), func(entered int64) (bool, error) {
 		return entered <= before, nil
 	})
 }

@@ -68,12 +68,10 @@ func (s *Store) define(ctx context.Context, statement string) error {
 		}) {
 			return err
 		}
-		select {
-		case <-limit.Done():
+		if sleep(limit, 100*time.Millisecond) != nil {
 			return fmt.Errorf("waited for the query service to know of the scope and its collections, for %v at most: "+
 				"look whether its nodes are well, then run 'tusk migrate up' again, which goes on here: %w",
 				s.learnWithin, err)
-		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -30,7 +30,7 @@ func newcomer(t *testing.T, late time.Duration) (*cbfake.Cluster, *Store) {
 func TestMigrateWaitsForTheQueryService(t *testing.T) {
 	_, s := newcomer(t, 300*time.Millisecond)
 	taken, err := s.Migrate(t.Context(), -1)
-	if err != nil || len(taken) != 3 {
+	if err != nil || len(taken) != 4 {
 		t.Fatalf("%d steps were taken: %v", len(taken), err)
 	}
 	if _, err := s.Check(t.Context()); err != nil {

@@ -83,24 +83,22 @@ func (s *Store) ended(ctx context.Context, c *class, after, until int64, limit i
 // endings returns the ends of tasks, including those of the tasks in sheets. It leaves out a sheet whose latest end
 // differs from the one in the index: if some tasks of a sheet are deleted, the sheet moves in the index, and a batch
 // would meet it twice.
-func (s *Store) endings(ctx context.Context, found []ended) (ends []rules.Ending, err error) {
-	of := make([][]rules.Ending, len(found))
-	err = each(len(found), func(i int) error {
+func (s *Store) endings(ctx context.Context, found []ended) ([]rules.Ending, error) {
+	of, err := collect(len(found), func(i int) (ends []rules.Ending, err error) {
 		r, at := ref{inTask, found[i].ID}, found[i].At
 		if !isSheet(r) {
-			of[i] = []rules.Ending{{ID: idOf(r.ID), At: at}}
-			return nil
+			return []rules.Ending{{ID: idOf(r.ID), At: at}}, nil
 		}
 		d, err := s.peek(ctx, r)
 		if d == nil || err != nil || d.sheetOf().Finished != at {
-			return err
+			return nil, err
 		}
 		for _, t := range d.tasks() {
 			if t.task().state().Finished() {
-				of[i] = append(of[i], rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
+				ends = append(ends, rules.Ending{ID: idOf(t.ID), At: t.task().Finished})
 			}
 		}
-		return nil
+		return ends, nil
 	})
 	return slices.Concat(of...), err
 }

@@ -55,18 +55,16 @@ func (s *Store) List(ctx context.Context, f store.Filter) (_ []store.Task, err e
 		more = len(f.IDs) == 0 && len(ids) == limit && (len(found) < limit || sheet == last || sheet == in.ID)
 	}
 	found = found[:min(len(found), limit)]
-	page := make([]store.Task, len(found))
-	err = each(len(found), func(i int) (err error) {
-		page[i] = found[i].task().answer(f.Detail)
+	return collect(len(found), func(i int) (t store.Task, err error) {
+		t = found[i].task().answer(f.Detail)
 		if f.NoArgs {
-			page[i].Args = nil
+			t.Args = nil
 		}
 		if f.Detail {
-			page[i].Detail.Needs, err = s.needStates(ctx, &f, found[i].task())
+			t.Detail.Needs, err = s.needStates(ctx, &f, found[i].task())
 		}
-		return err
+		return t, err
 	})
-	return page, err
 }
 
 // readAll returns the tasks with the ids, or in sheets with the ids, that match the filter.
@@ -178,11 +176,7 @@ func (s *Store) Workers(ctx context.Context) (live []store.Worker, err error) {
 	if err != nil {
 		return nil, err
 	}
-	all, errs := make([]*store.Worker, len(ids)), make([]error, len(ids))
-	_ = each(len(ids), func(i int) error {
-		all[i], errs[i] = s.live(ctx, ids[i])
-		return nil
-	})
+	all, errs := tryEach(len(ids), func(i int) (*store.Worker, error) { return s.live(ctx, ids[i]) })
 	for _, w := range all {
 		if w != nil {
 			live = append(live, *w)

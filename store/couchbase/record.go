@@ -88,10 +88,7 @@ func (s *Store) unlisted(ctx context.Context, f *store.RecordFilter) (records []
 
 // recordsOf reads the records that exist.
 func (s *Store) recordsOf(ctx context.Context, ids []string) (records []store.Record, err error) {
-	docs, err := readEach(ctx, inMeta, ids, func(ctx context.Context, r ref) (*doc, error) {
-		d, err := s.peek(ctx, r)
-		return d, s.passing(err)
-	})
+	docs, err := readEach(ctx, inMeta, ids, s.skipping(s.peek))
 	for _, d := range docs {
 		if !d.exists() {
 			continue

@@ -22,57 +22,52 @@ import (
 // calm is how long a damaged key is left alone, in multiples of patience.
 const calm = 10
 
-var errRemade = errors.New("the document of a key was damaged before all was stored, and was made anew without it")
+var errRemade = errors.New("the document of a key was damaged before all was stored, and was rebuilt without it")
 
 // remake rebuilds the document of a key that cannot be read, unless another process has, and returns it.
-func (s *Store) remake(ctx context.Context, name rules.KeyName) (*doc, error) {
+func (s *Store) remake(ctx context.Context, name rules.KeyName) (made *doc, err error) {
 	r := keyRef(name)
-	for try := 0; ; try++ {
-		if err := pause(ctx, try); err != nil {
-			return nil, err
-		}
+	err = until(ctx, func(int) (bool, error) {
+		was := &key{}
 		raw, cas, err := s.get(ctx, s.keys, r.ID)
 		if err != nil {
-			return nil, err
+			return false, err
 		}
-		was := &key{}
 		damage := decode(r.ID, raw, was)
 		if raw == nil || damage == nil {
-			return s.load(ctx, r)
+			made, err = s.load(ctx, r)
+			return true, err
 		}
 		if err := s.setAside(ctx, s.keys, r.ID, raw, damage, ""); err != nil {
-			return nil, err
+			return false, err
 		}
 		since := int64(cas) / 1000
 		if young := since + calm*s.patience.Microseconds() - s.now(ctx); young > 0 {
-			select {
-			case <-ctx.Done():
-				return nil, fmt.Errorf("%w: it is made anew in a moment: %w", damage, ctx.Err())
-			case <-time.After(time.Duration(young) * time.Microsecond):
+			if err := sleep(ctx, time.Duration(young)*time.Microsecond); err != nil {
+				return false, fmt.Errorf("%w: it will be rebuilt shortly: %w", damage, err)
 			}
-			continue
+			return false, nil
 		}
-		if err := s.redoBefore(ctx, since); err != nil {
-			return nil, errors.Join(damage, err)
+		d, doubt := &doc{ref: r, body: &key{}, cas: cas}, ""
+		if err = s.redoBefore(ctx, since); err == nil {
+			doubt, err = s.findTasks(ctx, name, was, d.key())
 		}
-		d := &doc{ref: r, body: &key{}, cas: cas}
-		doubt, err := s.findTasks(ctx, name, was, d.key())
 		if err != nil {
-			return nil, errors.Join(damage, err)
+			return false, errors.Join(damage, err)
 		}
 		if doubt != "" {
 			text, _ := encode(d.body)
 			mend := fmt.Sprintf("say who holds the key (h) by %s ('%s', %s)",
 				s.placed("UPSERT INTO `bucket`.`tusk`.`key` (KEY, VALUE) VALUES"), strings.ReplaceAll(r.ID, "'", "''"), text)
 			err := s.setAside(ctx, s.keys, r.ID, raw, damage, mend)
-			return nil, errors.Join(fmt.Errorf("%w: %s: %s", damage, doubt, mend), err)
+			return false, errors.Join(fmt.Errorf("%w: %s: %s", damage, doubt, mend), err)
 		}
 		d.key().Remade = s.now(ctx)
 		d.key().Born = d.key().Remade
-		if ok, err := s.write(ctx, d); ok || err != nil {
-			return d, err
-		}
-	}
+		made = d
+		return s.write(ctx, d)
+	})
+	return made, err
 }
 
 // redoBefore carries out the units that were decided before an instant and left undone, so that their tasks exist.

@@ -120,7 +120,7 @@ func TestACallThatIsLaterThanADamagedKeyFails(t *testing.T) {
 	<-asleep
 	r.damage(r.b.keys, keyOfRig, "no JSON")
 	if did := r.bring("y", store.Skip); did.Result != store.Added {
-		t.Errorf("made anew: %+v", did)
+		t.Errorf("rebuilt: %+v", did)
 	}
 	close(awake)
 	if err := <-done; !errors.Is(err, errRemade) {
@@ -199,6 +199,6 @@ func TestADamagedKeyIsLeftAloneAtFirst(t *testing.T) {
 		t.Errorf("in the end: %+v", did)
 	}
 	if raw, _, _ := r.b.get(r.ctx(), r.b.keys, keyOfRig); string(raw) != string(sound) {
-		t.Errorf("it was made anew: %s", raw)
+		t.Errorf("it was rebuilt: %s", raw)
 	}
 }

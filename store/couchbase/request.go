@@ -109,14 +109,16 @@ func until(ctx context.Context, do func(try int) (done bool, err error)) error {
 
 // pause waits for a random time, which grows with each try.
 func pause(ctx context.Context, try int) error {
-	if try > 0 {
-		most := min(int64(try)*200_000, 20_000_000)
-		t := time.NewTimer(time.Duration(rand.Int64N(most)))
-		defer t.Stop()
-		select {
-		case <-ctx.Done():
-		case <-t.C:
-		}
+	if try == 0 {
+		return ctx.Err()
+	}
+	return sleep(ctx, rand.N(min(time.Duration(try)*200*time.Microsecond, 20*time.Millisecond)))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 	return ctx.Err()
 }

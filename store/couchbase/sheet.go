@@ -200,12 +200,11 @@ func (s *Store) bySheet(ctx context.Context, n int, id func(i int) store.ID) (gr
 		return r
 	}
 	blocks := grouped(n, name)
-	in := make([]*doc, len(blocks))
-	err = each(len(blocks), func(i int) (err error) {
-		if len(blocks[i]) > 1 {
-			in[i], err = s.read(ctx, name(blocks[i][0]))
+	in, err := collect(len(blocks), func(i int) (*doc, error) {
+		if len(blocks[i]) == 1 {
+			return nil, nil
 		}
-		return err
+		return s.read(ctx, name(blocks[i][0]))
 	})
 	for i := range blocks {
 		var together []int
@@ -297,9 +296,7 @@ func (s *Store) locate(ctx context.Context, r ref) (*doc, error) {
 
 // spread reads tasks and, for each sheet among the ids, the sheet and all its tasks, including those that have moved.
 // It returns the sheets first.
-func (s *Store) spread(
-	ctx context.Context, ids []string, read func(context.Context, ref) (*doc, error),
-) (all []*doc, err error) {
+func (s *Store) spread(ctx context.Context, ids []string, read reader) (all []*doc, err error) {
 	docs, err := readEach(ctx, inTask, ids, read)
 	if err != nil {
 		return nil, err

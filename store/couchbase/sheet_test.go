@@ -62,7 +62,7 @@ func TestAStaleRunIsRefused(t *testing.T) {
 	r.all(true, named10()...)
 }
 
-// A block has one sheet. If another call already has it, a call stores its tasks separately, lined up like others.
+// A block has one sheet. If another call already has it, a call stores its tasks separately, and appends them as usual.
 func TestTwoCallsOfABlock(t *testing.T) {
 	r := newRig(t, 1)
 	tasks := r.alike(20)

@@ -18,7 +18,7 @@ const (
 	queryDue    = "SELECT META(t).id, t.due" + fromTask + "t.due IS VALUED ORDER BY t.due LIMIT $n"
 	queryDoomed = "SELECT RAW META(t).id" + fromTask + "t.doom > 0 ORDER BY t.doom LIMIT $n"
 	queryPassed = "SELECT META(t).id, t.avl" + fromTask +
-		"t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl <= $by ORDER BY t.avl LIMIT $n"
+		"t.q = $q AND t.p = $p AND t.avl IS VALUED AND t.avl <= $by ORDER BY t.avl, META(t).id LIMIT $n"
 	queryLanes = "SELECT t.q, t.p" + fromTask + "t.avl IS VALUED AND t.q IS VALUED GROUP BY t.q, t.p"
 	queryTodo  = "SELECT RAW META(t).id" + fromTask + "t.todo < $before ORDER BY t.todo LIMIT $n"
 	queryHeld  = "SELECT RAW META(t).id" + fromTask + "ANY r IN t.run SATISFIES r.w = $w END LIMIT $n"

@@ -10,7 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
-var update = flag.Bool("update", false, "write testdata/statements.n1ql anew")
+var update = flag.Bool("update", false, "write testdata/statements.n1ql")
 
 // statements are all texts that the engine sends; for lists, one text for each condition alone.
 func statements() []string {

@@ -39,10 +39,7 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 	for statement, c := range map[string]string{queryTodo: inTask, queryTodoKeys: inKey, queryTodoMeta: inMeta} {
 		ids, err := query[string](ctx, s, statement, args{"before": before, "n": sweepMost})
 		if err == nil {
-			err = each(len(ids), func(i int) error {
-				_, err := s.load(ctx, ref{c, ids[i]}) // load completes units, and tells children
-				return s.passing(err)
-			})
+			_, err = readEach(ctx, c, ids, s.skipping(s.load)) // load completes units, and tells children
 		}
 		errs = append(errs, err)
 	}
@@ -53,22 +50,13 @@ func (s *Store) sweep(ctx context.Context, age time.Duration) (int, error) {
 // sweepLanes sweeps the lanes that have available tasks according to the index. If it fails at a lane, the next sweep
 // begins with the lane after that.
 func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error) {
-	type laneRow struct {
-		Queue    string `json:"q"`
-		Priority int16  `json:"p"`
-	}
-	rows, err := query[laneRow](ctx, s, queryLanes, nil)
+	lanes, err := query[lane](ctx, s, queryLanes, nil)
 	if err != nil {
 		return 0, err
 	}
-	var lanes []lane
-	for _, r := range rows {
-		if r.Queue != "" { // otherwise the task is damaged
-			lanes = append(lanes, lane{r.Queue, r.Priority})
-		}
-	}
+	lanes = slices.DeleteFunc(lanes, func(l lane) bool { return l.Queue == "" }) // of damaged tasks
 	slices.SortFunc(lanes, func(a, b lane) int {
-		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.priority, b.priority))
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Priority, b.Priority))
 	})
 	from := int(s.sweepFrom.Load())
 	for i := range lanes {
@@ -85,9 +73,9 @@ func (s *Store) sweepLanes(ctx context.Context, before int64) (n int, err error)
 // sweepLane enters a lane that is not on its board. It appends the tasks of the lane that claims have passed, unless a
 // page from the cursor on lists them.
 func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error) {
-	on, err := s.lanes(ctx, l.queue)
+	on, err := s.lanes(ctx, l.Queue)
 	if err == nil && !slices.Contains(on, l) {
-		err = s.enlist(ctx, s.lines, board(l.queue), l.name())
+		err = s.enlist(ctx, s.lines, board(l.Queue), l.name())
 	}
 	if err != nil {
 		return 0, err
@@ -116,10 +104,7 @@ func (s *Store) sweepLane(ctx context.Context, l lane, before int64) (int, error
 	if len(ids) == 0 || err != nil {
 		return 0, err
 	}
-	docs, err := readEach(ctx, inTask, ids, func(ctx context.Context, r ref) (*doc, error) {
-		d, err := s.load(ctx, r)
-		return d, s.passing(err)
-	})
+	docs, err := readEach(ctx, inTask, ids, s.skipping(s.load))
 	lost := map[entry]*task{}
 	for _, d := range docs {
 		if t := d.ready(); t != nil {
@@ -155,7 +140,7 @@ func (s *Store) passedIn(ctx context.Context, l lane, at cursor, by int64) (ids 
 		ID string `json:"id"`
 		At int64  `json:"avl"`
 	}
-	rows, err := query[available](ctx, s, queryPassed, args{"q": l.queue, "p": l.priority, "by": by, "n": sweepMost})
+	rows, err := query[available](ctx, s, queryPassed, args{"q": l.Queue, "p": l.Priority, "by": by, "n": sweepMost})
 	for _, r := range rows {
 		if first == nil || r.At < first.Available || r.ID < first.ID {
 			ids = append(ids, r.ID)
@@ -172,8 +157,8 @@ func (s *Store) front(ctx context.Context, l lane, at cursor) (*task, error) {
 			return nil, err
 		}
 		for _, e := range p.Entries {
-			d, err := s.peek(ctx, ref{inTask, e.id})
-			if err = s.passing(err); err != nil {
+			d, err := s.skipping(s.peek)(ctx, ref{inTask, e.id})
+			if err != nil {
 				return nil, err
 			}
 			if d != nil && d.stands(l, e.lap) {

@@ -21,7 +21,7 @@ func TestRequestsOfASweep(t *testing.T) {
 		before := r.f.Requests()
 		found, err := r.b.sweep(r.ctx(), 0)
 		if r.must("sweep", err); found > 0 {
-			t.Errorf("%d are lined up again", found)
+			t.Errorf("%d are appended again", found)
 		}
 		cost[waiting] = r.f.Requests() - before
 	}
@@ -46,7 +46,7 @@ func TestASweepFindsWhatWasPassedBehindWhatWaits(t *testing.T) {
 	r.add(r.some(2 * pageSize)...)
 	found, err := r.b.sweep(r.ctx(), 0)
 	if r.must("sweep", err); found != 2 {
-		t.Errorf("%d of 2 tasks are lined up again", found)
+		t.Errorf("%d of 2 tasks are appended again", found)
 	}
 	if got := r.claimAll(store.MaxPage); len(got) != 3+2*pageSize {
 		t.Errorf("%d of %d are claimed", len(got), 3+2*pageSize)
@@ -65,7 +65,7 @@ func TestASweepFindsPassedTasksOfTheCallAtTheCursor(t *testing.T) {
 		r.must("move", r.b.move(r.ctx(), lineOfRig, was, at))
 		found, err := r.b.sweep(r.ctx(), 0)
 		if r.must("sweep", err); found != passed {
-			t.Errorf("the cursor is at %v: %d of %d tasks are lined up again", at, found, passed)
+			t.Errorf("the cursor is at %v: %d of %d tasks are appended again", at, found, passed)
 		}
 		if got := r.claimAll(store.MaxPage); len(got) != len(tasks) {
 			t.Errorf("the cursor is at %v: %d of %d are claimed", at, len(got), len(tasks))
@@ -82,7 +82,7 @@ func TestASweepOfALaneWhosePageAtTheCursorIsLost(t *testing.T) {
 	r.must("remove", err)
 	for _, want := range []int{pageSize, 0} {
 		if found, err := r.b.sweep(r.ctx(), 0); found != want || err != nil {
-			t.Errorf("%d tasks are lined up again, want %d: %v", found, want, err)
+			t.Errorf("%d tasks are appended again, want %d: %v", found, want, err)
 		}
 	}
 	if got := r.claimAll(store.MaxPage); len(got) != pageSize+5 {
@@ -122,8 +122,8 @@ func TestAPageThatWasSealedAndIsNotFullHoldsUpNoClaimForLong(t *testing.T) {
 }
 
 // While a sweep looks at a lane, claims continue and delete the page that it begins with. Tasks in later pages are not
-// lined up again.
-func TestASweepBesideClaimsLinesNothingUpAnew(t *testing.T) {
+// appended again.
+func TestASweepBesideClaimsAppendsNothingAgain(t *testing.T) {
 	for n, met := int64(1), true; met; n++ { // at each read of that page
 		r := newRig(t, 1)
 		r.add(r.some(3 * pageSize)...)
@@ -141,10 +141,23 @@ func TestASweepBesideClaimsLinesNothingUpAnew(t *testing.T) {
 		found, err := r.b.sweep(r.ctx(), 0)
 		r.f.Set(cbfake.Faults{})
 		if r.must("sweep", err); found > 0 {
-			t.Errorf("read %d: %d tasks are lined up anew", n, found)
+			t.Errorf("read %d: %d tasks are appended again", n, found)
 		}
 		if met = count.Load() >= n; !met && n < 3 {
 			t.Errorf("the sweep reads the page %d times", n-1)
 		}
+	}
+}
+
+// The tasks of a call have the same instant, and more of them wait than a sweep reads. It finds those that were passed.
+func TestASweepFindsPassedTasksOfALargeCall(t *testing.T) {
+	r := newRig(t, 1)
+	r.add(r.some(sweepMost + 2)...)
+	at, err := r.b.open(r.ctx(), lineOfRig)
+	r.must("open", err)
+	r.must("move", r.b.move(r.ctx(), lineOfRig, at, cursor{1, 2}))
+	found, err := r.b.sweep(r.ctx(), 0)
+	if r.must("sweep", err); found != 2 {
+		t.Errorf("%d of 2 tasks are appended again", found)
 	}
 }

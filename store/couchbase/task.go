@@ -116,12 +116,10 @@ func (t *task) state() store.State { return states[t.State] }
 // setArgs stores args as JSON if they come back byte for byte, and as bytes otherwise.
 func (t *task) setArgs(args []byte) {
 	var compact bytes.Buffer
-	t.Args, t.Raw = nil, nil
+	t.Args, t.Raw = nil, bytes.Clone(args)
 	if utf8.Valid(args) && json.Compact(&compact, args) == nil && bytes.Equal(compact.Bytes(), args) {
-		t.Args = bytes.Clone(args)
-		return
+		t.Args, t.Raw = t.Raw, nil
 	}
-	t.Raw = bytes.Clone(args)
 }
 
 func (t *task) args() []byte {

@@ -10,12 +10,11 @@ import (
 
 // tell tells the children of ended or deleted tasks, each child once, and then records that in the tasks' documents.
 func (s *Store) tell(ctx context.Context, told []*doc) error {
-	needy := make([][]string, len(told))
-	err := each(len(told), func(i int) (err error) {
-		if d := told[i]; d.header().Tell != "" && d.task().Back {
-			needy[i], err = query[string](ctx, s, queryNeedy, args{"id": d.ID})
+	needy, err := collect(len(told), func(i int) ([]string, error) {
+		if !told[i].task().Back {
+			return nil, nil
 		}
-		return err
+		return query[string](ctx, s, queryNeedy, args{"id": told[i].ID})
 	})
 	if err != nil {
 		return err
@@ -23,9 +22,6 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 	ended := map[string]map[store.ID]store.State{} // by kid
 	var kids []string
 	for i, d := range told {
-		if d.header().Tell == "" {
-			continue
-		}
 		for _, kid := range slices.Concat(d.task().Kids, needy[i]) {
 			if ended[kid] == nil {
 				kids = append(kids, kid)
@@ -34,10 +30,8 @@ func (s *Store) tell(ctx context.Context, told []*doc) error {
 			ended[kid][idOf(d.ID)] = states[d.header().Tell]
 		}
 	}
-	freed := make([][]*task, len(kids))
-	err = each(len(kids), func(i int) (err error) {
-		freed[i], err = s.hear(ctx, ref{inTask, kids[i]}, ended[kids[i]])
-		return err
+	freed, err := collect(len(kids), func(i int) ([]*task, error) {
+		return s.hear(ctx, ref{inTask, kids[i]}, ended[kids[i]])
 	})
 	if err == nil {
 		err = s.queueUp(ctx, slices.Concat(freed...)...)

@@ -81,18 +81,17 @@ const fewInLine = 1000
 // heads returns the first tasks of each group: by one query if few tasks are in line in all, and otherwise by a query
 // for each group.
 func (s *Store) heads(ctx context.Context, groups []turnCount, all int64, heads int) ([][]store.ID, error) {
-	first := make([][]store.ID, len(groups))
 	if all > fewInLine {
-		return first, each(len(groups), func(i int) error {
+		return collect(len(groups), func(i int) (first []store.ID, err error) {
 			of := groups[i].turn
 			ids, err := query[string](ctx, s, queryHeads, args{"q": of.Queue, "tn": of.Tenant, "pt": of.Partition, "n": heads})
 			for _, id := range ids {
-				first[i] = append(first[i], idOf(id))
+				first = append(first, idOf(id))
 			}
-			return err
+			return first, err
 		})
 	}
-	at := map[turn]int{}
+	first, at := make([][]store.ID, len(groups)), map[turn]int{}
 	for i, g := range groups {
 		at[g.turn] = i
 	}

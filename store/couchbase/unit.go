@@ -71,8 +71,8 @@ func (s *Store) unpin(ctx context.Context, d *doc) error {
 	if s.now(ctx)-p.At < s.patience.Microseconds() {
 		return nil
 	}
-	root, err := s.read(ctx, p.Root)
-	if err = s.passing(err); err != nil {
+	root, err := s.skipping(s.read)(ctx, p.Root)
+	if err != nil {
 		return err
 	}
 	switch {
@@ -143,12 +143,15 @@ func (s *Store) redo(ctx context.Context, root *doc) ([]*doc, error) {
 // carryOut carries out a unit that was decided at an instant, except for what other processes have done already. It
 // stores new tasks first: a task that they need may end as soon as its pin is removed, and then tells them.
 func (s *Store) carryOut(ctx context.Context, root *doc, others, made []*doc, since int64) error {
-	err := s.makeAll(ctx, made)
-	if err == nil && (root.cas == passed || s.now(ctx)-since >= s.patience.Microseconds()/2) {
-		err = s.confirm(ctx, root, made)
+	for _, round := range slices.Backward(roundsOf(made)) { // each task before the tasks that it needs
+		if err := each(len(round), func(i int) error { return s.make(ctx, made[round[i]]) }); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
+	if root.cas == passed || s.now(ctx)-since >= s.patience.Microseconds()/2 {
+		if err := s.confirm(ctx, root, made); err != nil {
+			return err
+		}
 	}
 	return each(len(others), func(i int) error {
 		d := others[i]
@@ -174,16 +177,6 @@ func (s *Store) rewrite(ctx context.Context, root, to *doc) error {
 		to.cas, to.header().Born = is.cas, is.header().Born
 		return s.putBack(ctx, to)
 	})
-}
-
-// makeAll stores the new documents of a unit, each task before the tasks that it needs.
-func (s *Store) makeAll(ctx context.Context, made []*doc) error {
-	for _, round := range slices.Backward(roundsOf(made)) {
-		if err := each(len(round), func(i int) error { return s.make(ctx, made[round[i]]) }); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // make stores a new document of a unit. If another process has created the document, make writes it once more, unless

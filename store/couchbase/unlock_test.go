@@ -68,3 +68,34 @@ func TestALockedCursorWhosePageIsLost(t *testing.T) {
 		t.Errorf("%v are claimed", got)
 	}
 }
+
+// A failover has lost the last page of a lane, and a claimer has died after it locked the cursor. An enqueue does not
+// wait until the lock expires.
+func TestAnEnqueueDoesNotWaitForADeadClaimer(t *testing.T) {
+	for name, later := range map[string]int{"no page follows": 0, "a page follows a gap": 3} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 1)
+			r.add(r.task("x", nil))
+			_, err := r.b.lines.Remove(lineOfRig.page(1), nil)
+			r.must("remove", err)
+			if later > 0 {
+				_, err = r.b.makePage(r.ctx(), lineOfRig, later)
+				r.must("page", err)
+			}
+			_, err = r.a.lines.GetAndLock(lineOfRig.cursor(), lockTime, nil)
+			r.must("lock", err)
+			begun := time.Now()
+			r.add(r.task("y", nil))
+			if took := time.Since(begun); took > lockTime/4 {
+				t.Errorf("the enqueue takes %v", took)
+			}
+			r.f.ForgetLocks()
+			if got := r.claimAll(10); !slices.Equal(got, []store.ID{r.ids["y"]}) {
+				t.Errorf("%v are claimed", got)
+			}
+			if found, err := r.b.sweep(r.ctx(), 0); found != 1 || err != nil {
+				t.Errorf("the sweep finds %d tasks: %v", found, err)
+			}
+		})
+	}
+}

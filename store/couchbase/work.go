@@ -39,7 +39,7 @@ type work struct {
 // do runs verbs on what is stored and writes the results. It repeats that until no other process has changed the
 // documents meanwhile.
 func (s *Store) do(ctx context.Context, w *work, verbs func(b *rules.Batch) error) error {
-	w.s, w.ctx = s, ctx
+	w.s, w.ctx, w.full = s, ctx, map[ref]bool{}
 	return until(ctx, func(int) (bool, error) {
 		w.docs, w.order, w.ready, w.rings, w.told, w.torn = map[ref]*doc{}, nil, nil, nil, nil, false
 		w.batch = rules.New(instant(s.now(ctx)), w)
@@ -201,16 +201,15 @@ func (w *work) loadAll(want *rules.Want) error {
 	for _, id := range slices.Concat(want.Tasks, want.Needs) {
 		refs = append(refs, taskRef(id))
 	}
-	docs := make([]*doc, len(refs))
-	err := each(len(refs), func(i int) (err error) {
+	docs, err := collect(len(refs), func(i int) (*doc, error) {
 		if _, known := w.docs[refs[i]]; known {
-			return nil
+			return nil, nil
 		}
-		docs[i], err = w.find(refs[i])
+		d, err := w.find(refs[i])
 		if i < len(want.Keys) && errors.Is(err, errDamaged) {
-			docs[i], err = w.s.remake(w.ctx, want.Keys[i])
+			return w.s.remake(w.ctx, want.Keys[i])
 		}
-		return err
+		return d, err
 	})
 	if err != nil {
 		return err
@@ -260,7 +259,7 @@ func (w *work) gather() {
 		r := keyRef(keys[i].KeyName)
 		d := w.docs[r]
 		if d == nil {
-			d = w.add(&doc{ref: r, body: &key{}})
+			d = w.add(blank(r))
 		}
 		d.key().set(&keys[i])
 		d.dirty = true
@@ -364,9 +363,7 @@ func (s *Store) alter(ctx context.Context, r ref, change func(d *doc) bool) erro
 }
 
 // alterAs is alter for a document that is read in a given way.
-func (s *Store) alterAs(
-	ctx context.Context, r ref, read func(context.Context, ref) (*doc, error), change func(d *doc) bool,
-) error {
+func (s *Store) alterAs(ctx context.Context, r ref, read reader, change func(d *doc) bool) error {
 	return until(ctx, func(try int) (bool, error) {
 		if try > 0 {
 			s.conflicts.Add(1)

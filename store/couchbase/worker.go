@@ -290,13 +290,11 @@ func (l *lent) take(r ref, ends []*store.Outcome) map[ref]*doc {
 	return map[ref]*doc{r: d}
 }
 
-// forgo records that a token got nothing, so that it is removed from the worker's document.
-func (l *lent) forgo(worker, token string) {
+// forgo records that a worker holds nothing under tokens that its document may still have.
+func (l *lent) forgo(worker string, tokens ...string) {
 	l.lock()
 	defer l.mu.Unlock()
-	if !slices.Contains(l.ended[worker], token) { // a claim may be repeated more than once
-		l.ended[worker] = append(l.ended[worker], token)
-	}
+	l.ended[worker] = append(l.ended[worker], tokens...)
 }
 
 // closed returns up to n tokens under which a worker no longer holds anything, and forgets them.

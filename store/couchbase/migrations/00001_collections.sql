@@ -4,7 +4,6 @@ CREATE COLLECTION `bucket`.`tusk`.`line` IF NOT EXISTS;
 CREATE COLLECTION `bucket`.`tusk`.`key` IF NOT EXISTS;
 CREATE COLLECTION `bucket`.`tusk`.`meta` IF NOT EXISTS;
 CREATE INDEX `tusk_due` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`due`);
-CREATE INDEX `tusk_avl` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`q`, `p`, `avl`) WHERE `avl` IS VALUED;
 CREATE INDEX `tusk_fin` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`st`, `fin`, `q`) WHERE `fin` IS VALUED;
 CREATE INDEX `tusk_todo` IF NOT EXISTS ON `bucket`.`tusk`.`task`(`todo`);
 CREATE INDEX `tusk_todo_key` IF NOT EXISTS ON `bucket`.`tusk`.`key`(`todo`);
