@@ -1,7 +1,10 @@
 package tusk_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -171,4 +174,47 @@ func TestAQuietWorkerStaysQuietUnderANewIdentity(t *testing.T) {
 		s.await(id, tusk.StateCompleted)
 		s.stop(stop)
 	})
+}
+
+// cutAnswer stores outcomes, and the answers of the first calls are lost.
+type cutAnswer struct {
+	store.Store
+	left atomic.Int64
+}
+
+func (c *cutAnswer) Unwrap() store.Store { return c.Store }
+
+func (c *cutAnswer) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	lost, err := c.Store.Finish(ctx, outcomes)
+	if c.left.Add(-1) >= 0 {
+		return nil, errCut
+	}
+	return lost, err
+}
+
+func TestAnOutcomeWhoseAnswerWasLostIsNotRefused(t *testing.T) {
+	for _, forget := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("ephemeral: %v", forget), func(t *testing.T, s *shop) {
+			cut := &cutAnswer{Store: s.store}
+			cut.left.Store(1)
+			var log bytes.Buffer
+			config := &tusk.ClientConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			var err error
+			if s.client, err = tusk.NewClient(cut, config); err != nil {
+				t.Fatal(err)
+			}
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+			w, stop := s.work(&tusk.WorkerConfig{Concurrency: 1})
+			events, unsubscribe := w.Subscribe(tusk.EventCompleted, tusk.EventLost)
+			defer unsubscribe()
+			s.enqueue(count{}, &tusk.Options{Ephemeral: forget})
+			if e := <-events; e.Kind != tusk.EventCompleted {
+				t.Errorf("the event is %v", e.Kind)
+			}
+			s.stop(stop)
+			if strings.Contains(log.String(), "refused") {
+				t.Error(log.String())
+			}
+		})
+	}
 }
