@@ -140,40 +140,52 @@ func TestAClaimThatIsAnsweredTooLateRunsNothing(t *testing.T) {
 }
 
 func TestAQuietWorkerStaysQuietUnderANewIdentity(t *testing.T) {
-	inBubble(t, "until it is woken", func(t *testing.T, s *shop) {
-		cut := &cut{Store: s.store}
-		s.client = clientOf(t, cut)
-		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
-		w, stop := s.work(nil)
-		time.Sleep(2 * time.Second)
-		before := w.ID()
-		if err := s.client.QuietWorker(t.Context(), before); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Second)
-		cut.off.Store(true)
-		for w.ID() == before {
-			time.Sleep(time.Second)
-		}
-		cut.off.Store(false)
-		id := s.enqueue(count{}, nil)
-		time.Sleep(time.Minute)
-		if task := s.get(id); task.State != tusk.StateAvailable {
-			t.Errorf("the task is %v", task.State)
-		}
-		workers, err := s.client.Workers(t.Context())
-		if err != nil || len(workers) != 1 || workers[0].ID != w.ID() {
-			t.Fatalf("%+v, %v", workers, err)
-		}
-		if _, listed, err := s.client.QueuesAndWorkers(t.Context()); err != nil || !listed[0].Quiet {
-			t.Errorf("%+v, %v", listed, err)
-		}
-		if err := s.client.WakeWorker(t.Context(), w.ID()); err != nil {
-			t.Error(err)
-		}
-		s.await(id, tusk.StateCompleted)
-		s.stop(stop)
-	})
+	for name, others := range map[string]bool{"until it is woken": false, "also if others forget the old one": true} {
+		inBubble(t, name, func(t *testing.T, s *shop) {
+			reached, cut := s.client, &cut{Store: s.store}
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+			s.client = clientOf(t, cut)
+			w, stop := s.work(nil)
+			s.client = reached
+			time.Sleep(2 * time.Second)
+			before := w.ID()
+			if err := s.client.QuietWorker(t.Context(), before); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			cut.off.Store(true)
+			for w.ID() == before {
+				time.Sleep(time.Second)
+			}
+			if others { // a worker that has ended is dropped from the settings when they change
+				time.Sleep(time.Minute)
+				other, stop := s.work(nil)
+				time.Sleep(2 * time.Second)
+				if err := s.client.QuietWorker(t.Context(), other.ID()); err != nil {
+					t.Fatal(err)
+				}
+				s.stop(stop)
+			}
+			cut.off.Store(false)
+			id := s.enqueue(count{}, nil)
+			time.Sleep(time.Minute)
+			if task := s.get(id); task.State != tusk.StateAvailable {
+				t.Errorf("the task is %v", task.State)
+			}
+			workers, err := s.client.Workers(t.Context())
+			if err != nil || len(workers) != 1 || workers[0].ID != w.ID() {
+				t.Fatalf("%+v, %v", workers, err)
+			}
+			if _, listed, err := s.client.QueuesAndWorkers(t.Context()); err != nil || !listed[0].Quiet {
+				t.Errorf("%+v, %v", listed, err)
+			}
+			if err := s.client.WakeWorker(t.Context(), w.ID()); err != nil {
+				t.Error(err)
+			}
+			s.await(id, tusk.StateCompleted)
+			s.stop(stop)
+		})
+	}
 }
 
 // cutAnswer stores outcomes, and the answers of the first calls are lost.
