@@ -56,8 +56,8 @@ type Options struct {
 	MaxAttempts int           // 1 to 1,000; default: 25
 	Timeout     time.Duration // of each attempt, up to MaxTimeout; default: the handler's, the worker's, or none
 	// StallTimeout is how long an attempt may go without a sign of life (SetProgress, a line of Logger, Alive), up
-	// to MaxTimeout. Default: the handler's, the worker's, or none. It applies to handlers in Go and to commands, whose lines on
-	// standard error are signs of life.
+	// to MaxTimeout. Default: the handler's, the worker's, or none. It applies to handlers in Go and to commands, whose
+	// lines on standard error are signs of life.
 	StallTimeout time.Duration
 	Backoff      Backoff // delay before each retry
 

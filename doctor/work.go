@@ -33,7 +33,8 @@ func (f *Facts) endpoints() (found []Finding) {
 		}
 	}
 	if found == nil {
-		found = []Finding{ok("endpoints", "%s, and no latest call failed to reach one", words.Count(len(f.Served), "endpoint"))}
+		found = []Finding{ok("endpoints", "%s, and no latest call failed to reach one",
+			words.Count(len(f.Served), "endpoint"))}
 	}
 	return few(found, "endpoint", "tusk endpoints list")
 }
@@ -172,8 +173,8 @@ func (f *Facts) running(o Options) (found []Finding) {
 	}
 	found = few(found, "task", "tusk tasks list --state running")
 	if len(f.Running) >= mostRunning {
-		found = append(found, Finding{"running", Warn, fmt.Sprintf("only the newest %d of the tasks that are running and were "+
-			"enqueued more than %s ago were examined", len(f.Running), duration.Text(o.Running)),
+		found = append(found, Finding{"running", Warn, fmt.Sprintf("only the newest %d of the tasks that are running and "+
+			"were enqueued more than %s ago were examined", len(f.Running), duration.Text(o.Running)),
 			"tusk tasks list --state running --queue QUEUE, for each queue"})
 	}
 	return found

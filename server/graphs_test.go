@@ -307,7 +307,8 @@ func TestThePageOfTurnsSaysThatItSearchesTheFirstGroups(t *testing.T) {
 		t.Errorf("%+v", turns)
 	}
 	page := s.do("GET", "/limits?turns=sync", nil).want(t, 200, nil).body
-	if strings.Contains(page, "Nobody has a turn") || !strings.Contains(page, "groups that have waited longest in any queue") ||
+	if strings.Contains(page, "Nobody has a turn") ||
+		!strings.Contains(page, "groups that have waited longest in any queue") ||
 		!strings.Contains(page, "?queue=sync&amp;state=pending") {
 		t.Error("the page does not say that groups may be missing")
 	}

@@ -82,7 +82,8 @@ func TestAnEditThatIsHalfDoneSaysSo(t *testing.T) {
 	}
 }
 
-// A task that may begin at any moment is postponed before it is cancelled. If only the first succeeds, the page says so.
+// A task that may begin at any moment is postponed before it is cancelled. If only the first succeeds, the page says
+// so.
 func TestAnEditThatOnlyPostponedTheTaskSaysSo(t *testing.T) {
 	f := &failing{Store: memory.New()}
 	_, client, at := devSite(t, f)

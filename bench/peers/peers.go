@@ -62,7 +62,9 @@ func All() []Contender {
 
 // Everyday returns the contenders of everyday runs.
 func Everyday() []Contender {
-	return slices.Concat(tuskPostgres, []Contender{tuskEveryday}, river[:1], []Contender{riverEveryday}, graphile[1:2], pgboss, tuskSQLite,
+	return slices.Concat(tuskPostgres, []Contender{tuskEveryday}, river[:1], []Contender{riverEveryday},
+		graphile[1:2], pgboss,
+		tuskSQLite,
 		riverSQLite, goqiteContenders[:1], backliteContenders, tuskMySQL, mysqlArticle)
 }
 

@@ -14,8 +14,8 @@ const (
 	TurnHeads  = 50
 )
 
-// Turns is tusk.Client.TurnCounts within a budget: of the groups that have waited longest in any queue, up to groups, it
-// returns those of a queue (all if queue is empty), and counts up to heads waiting tasks of each. It reports whether
+// Turns is tusk.Client.TurnCounts within a budget: of the groups that have waited longest in any queue, up to groups,
+// it returns those of a queue (all if queue is empty), and counts up to heads waiting tasks of each. It reports whether
 // more groups may wait, so that some of the queue may be missing. With both set to one it is a cheap look at who has
 // turns.
 func Turns(

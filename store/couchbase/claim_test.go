@@ -102,8 +102,8 @@ func TestAPageGoesThoughALeaseHasFailed(t *testing.T) {
 	}
 }
 
-// A claim has failed, and the repeated one has nothing. Its intent leaves the worker's document once no lease can arrive
-// late.
+// A claim has failed, and the repeated one has nothing. Its intent leaves the worker's document once no lease can
+// arrive late.
 func TestTheIntentOfAFailedClaimDoesNotStay(t *testing.T) {
 	r := newRig(t, 1)
 	r.a.lateBy = 20 * time.Millisecond

@@ -59,8 +59,8 @@ type clause struct {
 func clauses() []clause {
 	return slices.Concat(enqueueClauses, keyClauses, repeatClauses, tenantClauses, claimClauses, extendClauses,
 		finishClauses, exchangeClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses, witnessClauses,
-		pruneClauses, readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses, endClauses, namedClauses, archiveClauses, restoreClauses, crowdClauses,
+		pruneClauses, readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses,
+		needRaceClauses, raceCommitClauses, endClauses, namedClauses, archiveClauses, restoreClauses, crowdClauses,
 		ringClauses)
 }
 
