@@ -136,6 +136,9 @@ func late(t *store.Task, deadline time.Time) bool {
 // written reports outcomes that the store has accepted or refused.
 func (w *Worker) written(outcomes []store.Outcome, lost map[store.ID]bool) {
 	w.claimMore()
+	if len(lost) > 0 {
+		lost = w.client.refused(outcomes, lost)
+	}
 	w.client.ended(outcomes, lost)
 	w.logFailures(outcomes, lost)
 	if !w.events.any.Load() && len(lost) == 0 {

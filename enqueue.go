@@ -56,8 +56,8 @@ type Options struct {
 	MaxAttempts int           // 1 to 1,000; default: 25
 	Timeout     time.Duration // of each attempt, up to MaxTimeout; default: the handler's, the worker's, or none
 	// StallTimeout is how long an attempt may go without a sign of life (SetProgress, a line of Logger, Alive), up
-	// to MaxTimeout. Default: the handler's, the worker's, or none. It applies to handlers in Go and to commands, whose lines on
-	// standard error are signs of life.
+	// to MaxTimeout. Default: the handler's, the worker's, or none. It applies to handlers in Go and to commands, whose
+	// lines on standard error are signs of life.
 	StallTimeout time.Duration
 	Backoff      Backoff // delay before each retry
 
@@ -78,7 +78,8 @@ type Options struct {
 	Unique *Unique
 
 	// ID sets the task's id, for callers that need to know it before the task is stored. It must come from NewID
-	// and be used only once. Default: a new id.
+	// and be used only once, except that an enqueue with a key may be repeated until another task with the key has
+	// ended. Default: a new id.
 	ID ID
 }
 
@@ -100,7 +101,7 @@ type Enqueued = store.Enqueued
 // The results of an enqueue.
 const (
 	Added    = store.Added    // stored as a new task
-	Skipped  = store.Skipped  // another task has the key and was left unchanged
+	Skipped  = store.Skipped  // a task has the key and was not changed; it may be this one, if the call is repeated
 	Replaced = store.Replaced // an unfinished task has the key and received the new values
 	Awaiting = store.Awaiting // it will run when the running task with its key has ended
 	Stale    = store.Stale    // its SourceTime is not newer than one already seen

@@ -28,12 +28,15 @@ func ExamplePuller_Inputs() {
 	last, _ := puller.Claim(ctx, next)
 	inputs, more, err := puller.Inputs(ctx, last[0].Receipt, tusk.ID{}) // pass the last id for the next page
 	fmt.Println(last[0].Node, "after", inputs[0].Name, string(inputs[0].Output), more, err)
+	few, more, err := puller.FirstInputs(ctx, last[0].Receipt, 512<<10) // as much as fits into a message
+	fmt.Println(len(few), more, err)
 	one, err := puller.Input(ctx, last[0].Receipt, inputs[0].ID)
 	fmt.Println(one.State, one.Content.Size(), "bytes", err)
 	cancel()
 	<-done
 	// Output:
 	// all after ada "hello Ada" false <nil>
+	// 1 false <nil>
 	// completed 11 bytes <nil>
 }
 

@@ -18,6 +18,7 @@ const (
 	inputStep  = 16      // inputs of one read, where memory is limited
 	inputBytes = 4 << 20 // outputs from which on a page ends; the last read may add as much again
 	inputPage  = MaxPull // inputs of a page
+	inputFew   = 4       // inputs of one read for FirstInputs
 )
 
 // Input is a task that another task needed: a parent in a workflow, or a child that it waited for.
@@ -97,18 +98,46 @@ func (p *Puller) Inputs(ctx context.Context, r Receipt, after ID) (page []Input,
 		}
 		needs = needs[at+1:]
 	}
+	page, err = p.client.inputsUpTo(ctx, needs[:min(len(needs), inputPage)], inputStep, inputBytes)
+	return page, len(page) < len(needs), err
+}
+
+// FirstInputs is like Inputs for the first page, with at most that many bytes of outputs: the page ends before the
+// output that would exceed them, unless it is the first. No more than 1 MiB of outputs beyond the page is read.
+//
+// Errors: ErrLeaseLost if the lease has ended.
+func (p *Puller) FirstInputs(ctx context.Context, r Receipt, bytes int) (page []Input, more bool, err error) {
+	needs, err := p.needs(ctx, r)
+	if err != nil {
+		return nil, false, err
+	}
+	page, err = p.client.inputsUpTo(ctx, needs[:min(len(needs), inputPage)], inputFew, bytes+1)
 	size := 0
-	for len(needs) > 0 && size < inputBytes && len(page) < inputPage {
-		inputs, err := p.client.inputs(ctx, needs[:min(inputStep, len(needs), inputPage-len(page))])
+	for i := range page {
+		if size += len(page[i].Output); size > bytes && i > 0 {
+			page = page[:i]
+			break
+		}
+	}
+	return page, len(page) < len(needs), err
+}
+
+// inputsUpTo reads needed tasks, a step at a time, until it has that many bytes of outputs.
+func (c *Client) inputsUpTo(ctx context.Context, needs []store.NeedState, step, bytes int) (all []Input, err error) {
+	size := 0
+	for some := range slices.Chunk(needs, step) {
+		inputs, err := c.inputs(ctx, some)
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		for i := range inputs {
 			size += len(inputs[i].Output)
 		}
-		page, needs = append(page, inputs...), needs[len(inputs):]
+		if all = append(all, inputs...); size >= bytes {
+			break
+		}
 	}
-	return page, len(needs) > 0, nil
+	return all, nil
 }
 
 // Input returns one of the tasks that a lent task needed.

@@ -28,7 +28,8 @@ func TestAChangeOfLimitsKeepsWhatOthersSetMeanwhile(t *testing.T) {
 	if l := all["q"]; err != nil || read != nil || calls != 2 || l.Concurrency != 5 || l.Tenants["acme"].Concurrency != 3 {
 		t.Errorf("%+v after %d calls: %v, %v", l, calls, err, read)
 	}
-	if err := client.ChangeLimits(ctx, "q", func(*tusk.Limits) error { return tusk.ErrNotFound }); err != tusk.ErrNotFound {
+	refuse := func(*tusk.Limits) error { return tusk.ErrNotFound }
+	if err := client.ChangeLimits(ctx, "q", refuse); err != tusk.ErrNotFound {
 		t.Errorf("the error of the change is %v", err)
 	}
 	if err := client.ChangeLimits(ctx, "q", func(l *tusk.Limits) error { l.Concurrency = -1; return nil }); err == nil {

@@ -1,7 +1,10 @@
 package tusk_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -137,38 +140,93 @@ func TestAClaimThatIsAnsweredTooLateRunsNothing(t *testing.T) {
 }
 
 func TestAQuietWorkerStaysQuietUnderANewIdentity(t *testing.T) {
-	inBubble(t, "until it is woken", func(t *testing.T, s *shop) {
-		cut := &cut{Store: s.store}
-		s.client = clientOf(t, cut)
-		tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
-		w, stop := s.work(nil)
-		time.Sleep(2 * time.Second)
-		before := w.ID()
-		if err := s.client.QuietWorker(t.Context(), before); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Second)
-		cut.off.Store(true)
-		for w.ID() == before {
-			time.Sleep(time.Second)
-		}
-		cut.off.Store(false)
-		id := s.enqueue(count{}, nil)
-		time.Sleep(time.Minute)
-		if task := s.get(id); task.State != tusk.StateAvailable {
-			t.Errorf("the task is %v", task.State)
-		}
-		workers, err := s.client.Workers(t.Context())
-		if err != nil || len(workers) != 1 || workers[0].ID != w.ID() {
-			t.Fatalf("%+v, %v", workers, err)
-		}
-		if _, listed, err := s.client.QueuesAndWorkers(t.Context()); err != nil || !listed[0].Quiet {
-			t.Errorf("%+v, %v", listed, err)
-		}
-		if err := s.client.WakeWorker(t.Context(), w.ID()); err != nil {
-			t.Error(err)
-		}
-		s.await(id, tusk.StateCompleted)
-		s.stop(stop)
-	})
+	for name, others := range map[string]bool{"until it is woken": false, "also if others forget the old one": true} {
+		inBubble(t, name, func(t *testing.T, s *shop) {
+			reached, cut := s.client, &cut{Store: s.store}
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+			s.client = clientOf(t, cut)
+			w, stop := s.work(nil)
+			s.client = reached
+			time.Sleep(2 * time.Second)
+			before := w.ID()
+			if err := s.client.QuietWorker(t.Context(), before); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Second)
+			cut.off.Store(true)
+			for w.ID() == before {
+				time.Sleep(time.Second)
+			}
+			if others { // a worker that has ended is dropped from the settings when they change
+				time.Sleep(time.Minute)
+				other, stop := s.work(nil)
+				time.Sleep(2 * time.Second)
+				if err := s.client.QuietWorker(t.Context(), other.ID()); err != nil {
+					t.Fatal(err)
+				}
+				s.stop(stop)
+			}
+			cut.off.Store(false)
+			id := s.enqueue(count{}, nil)
+			time.Sleep(time.Minute)
+			if task := s.get(id); task.State != tusk.StateAvailable {
+				t.Errorf("the task is %v", task.State)
+			}
+			workers, err := s.client.Workers(t.Context())
+			if err != nil || len(workers) != 1 || workers[0].ID != w.ID() {
+				t.Fatalf("%+v, %v", workers, err)
+			}
+			if _, listed, err := s.client.QueuesAndWorkers(t.Context()); err != nil || !listed[0].Quiet {
+				t.Errorf("%+v, %v", listed, err)
+			}
+			if err := s.client.WakeWorker(t.Context(), w.ID()); err != nil {
+				t.Error(err)
+			}
+			s.await(id, tusk.StateCompleted)
+			s.stop(stop)
+		})
+	}
+}
+
+// cutAnswer stores outcomes, and the answers of the first calls are lost.
+type cutAnswer struct {
+	store.Store
+	left atomic.Int64
+}
+
+func (c *cutAnswer) Unwrap() store.Store { return c.Store }
+
+func (c *cutAnswer) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	lost, err := c.Store.Finish(ctx, outcomes)
+	if c.left.Add(-1) >= 0 {
+		return nil, errCut
+	}
+	return lost, err
+}
+
+func TestAnOutcomeWhoseAnswerWasLostIsNotRefused(t *testing.T) {
+	for _, forget := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("ephemeral: %v", forget), func(t *testing.T, s *shop) {
+			cut := &cutAnswer{Store: s.store}
+			cut.left.Store(1)
+			var log bytes.Buffer
+			config := &tusk.ClientConfig{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			var err error
+			if s.client, err = tusk.NewClient(cut, config); err != nil {
+				t.Fatal(err)
+			}
+			tusk.HandleFunc(s.mux, func(context.Context, count) error { return nil })
+			w, stop := s.work(&tusk.WorkerConfig{Concurrency: 1})
+			events, unsubscribe := w.Subscribe(tusk.EventCompleted, tusk.EventLost)
+			defer unsubscribe()
+			s.enqueue(count{}, &tusk.Options{Ephemeral: forget})
+			if e := <-events; e.Kind != tusk.EventCompleted {
+				t.Errorf("the event is %v", e.Kind)
+			}
+			s.stop(stop)
+			if strings.Contains(log.String(), "refused") {
+				t.Error(log.String())
+			}
+		})
+	}
 }

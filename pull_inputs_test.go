@@ -1,6 +1,7 @@
 package tusk_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // lendOne waits for one task.
@@ -138,6 +140,47 @@ func TestALentTaskHasItsInputs(t *testing.T) {
 		}
 		if text, err := page[0].Content.Bytes(t.Context()); err != nil || string(text) != output {
 			t.Errorf("%d bytes, %v", len(text), err)
+		}
+	})
+}
+
+// reading counts the bytes of outputs that are read.
+type reading struct {
+	store.Store
+	bytes int
+}
+
+func (r *reading) Unwrap() store.Store { return r.Store }
+
+func (r *reading) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	tasks, err := r.Store.List(ctx, f)
+	for _, t := range tasks {
+		if t.Detail != nil {
+			r.bytes += len(t.Detail.Output)
+		}
+	}
+	return tasks, err
+}
+
+func TestTheFirstInputsOfALargeJoinAreReadWithoutTheOthers(t *testing.T) {
+	inBubble(t, "up to some bytes", func(t *testing.T, s *shop) {
+		r := &reading{Store: s.store}
+		s.client = clientOf(t, r)
+		p, end := s.pull()
+		defer end()
+		l := join(t, s, p, 20, `"`+strings.Repeat("x", tusk.MaxOutputBytes-2)+`"`)
+		for bytes, want := range map[int]int{1: 1, 2 * tusk.MaxOutputBytes: 2, 100 * tusk.MaxOutputBytes: 20} {
+			r.bytes = 0
+			page, more, err := p.FirstInputs(t.Context(), l.Receipt, bytes)
+			if err != nil || len(page) != want || more != (want < 20) {
+				t.Errorf("%d bytes: %d inputs, more: %v, %v", bytes, len(page), more, err)
+			}
+			if r.bytes > want*tusk.MaxOutputBytes+1<<20 {
+				t.Errorf("%d bytes were read for %d inputs", r.bytes, want)
+			}
+		}
+		if _, _, err := p.FirstInputs(t.Context(), tusk.Receipt{ID: l.ID}, 1); !errors.Is(err, tusk.ErrLeaseLost) {
+			t.Errorf("another lease: %v", err)
 		}
 	})
 }

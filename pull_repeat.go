@@ -6,17 +6,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
 
-// How a puller recognizes a verdict that is repeated.
+// How pullers and workers recognize an end that the store has accepted in a call whose answer was lost.
 
 const (
 	rememberedVerdicts = 10000
 	handBackAgain      = 100 * time.Millisecond // between tries to hand back tasks
+	recognizeWithin    = 2 * time.Second        // for the reads of a worker
 )
 
 // given is a verdict that Finish has passed to the store.
@@ -28,6 +30,7 @@ type given struct {
 
 // unsure is an end of an attempt that may have been stored.
 type unsure struct {
+	task    ID
 	worker  ID
 	claimed time.Time
 	state   State
@@ -36,7 +39,7 @@ type unsure struct {
 }
 
 func unsureOf(o *store.Outcome) *unsure {
-	return &unsure{o.Task.Worker, o.Task.ClaimedAt, o.State, o.Error, o.Forget}
+	return &unsure{o.Task.ID, o.Task.Worker, o.Task.ClaimedAt, o.State, o.Error, o.Forget}
 }
 
 // said tells verdicts on a lease apart.
@@ -76,43 +79,69 @@ func (p *Puller) again(v Verdict) error {
 // that failed. It returns an error if it cannot find out.
 func (p *Puller) recognize(ctx context.Context, verdicts []Verdict, results []error) error {
 	doubts := map[int]*unsure{}
-	f := store.Filter{NoArgs: true, Detail: true}
 	p.mu.Lock()
 	for i, v := range verdicts {
 		before := p.ended[v.Receipt]
 		if errors.Is(results[i], ErrLeaseLost) && before.unsure != nil && before.said == said(v) {
 			doubts[i] = before.unsure
-			f.IDs = append(f.IDs, v.Receipt.ID)
 		}
 	}
 	p.mu.Unlock()
-	if len(doubts) == 0 {
-		return nil
-	}
-	var tasks []store.Task
-	for some := range slices.Chunk(f.IDs, guestDetail) {
-		page := f
-		page.IDs, page.Limit = some, len(some)
-		found, err := p.client.store.List(ctx, page)
-		if err != nil {
-			return fmt.Errorf("finish: %w", err)
-		}
-		for _, t := range found { // outputs and logs may be large
-			if t.Detail != nil {
-				t.Detail = &store.Detail{Attempts: t.Detail.Attempts}
-			}
-			tasks = append(tasks, t)
-		}
+	stored, err := p.client.stored(ctx, slices.Collect(maps.Values(doubts)))
+	if err != nil {
+		return fmt.Errorf("finish: %w", err)
 	}
 	for i, u := range doubts {
-		v := verdicts[i]
-		at := slices.IndexFunc(tasks, func(t store.Task) bool { return t.ID == v.Receipt.ID })
-		if at < 0 && u.forget || at >= 0 && u.in(tasks[at].Detail) {
+		if stored[u] {
 			results[i] = nil
-			p.remember(v, nil)
+			p.remember(verdicts[i], nil)
 		}
 	}
 	return nil
+}
+
+// refused returns the tasks in lost whose outcomes the store has not accepted before either, in a call whose answer was
+// lost.
+func (c *Client) refused(outcomes []store.Outcome, lost map[ID]bool) map[ID]bool {
+	var doubts []*unsure
+	for i := range outcomes {
+		if o := &outcomes[i]; lost[o.Task.ID] && o.Error != errUnproved.Error() {
+			doubts = append(doubts, unsureOf(o))
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), recognizeWithin)
+	defer cancel()
+	stored, err := c.stored(ctx, doubts)
+	if err != nil || len(stored) == 0 {
+		return lost
+	}
+	lost = maps.Clone(lost)
+	for u := range stored {
+		delete(lost, u.task)
+	}
+	return lost
+}
+
+// stored returns the ends that are in the history of their tasks.
+func (c *Client) stored(ctx context.Context, ends []*unsure) (map[*unsure]bool, error) {
+	stored := map[*unsure]bool{}
+	for some := range slices.Chunk(ends, guestDetail) {
+		f := store.Filter{NoArgs: true, Detail: true, Limit: len(some)}
+		for _, u := range some {
+			f.IDs = append(f.IDs, u.task)
+		}
+		tasks, err := c.store.List(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range some {
+			at := slices.IndexFunc(tasks, func(t store.Task) bool { return t.ID == u.task })
+			if at < 0 && u.forget || at >= 0 && u.in(tasks[at].Detail) {
+				stored[u] = true
+			}
+		}
+	}
+	return stored, nil
 }
 
 // in reports whether the history of the task has this end. A task that would have run again may have been cancelled

@@ -21,7 +21,11 @@ type queueWatch struct {
 	worker  func() ID // a worker that may be quiet; nil means none
 	changed func()
 	loop    *loop.Loop
-	ids     []ID // that the worker was seen with, the current one last; used by refresh only
+
+	// Used by refresh only.
+	ids   []ID            // that the worker was seen with, the current one last
+	quiet map[string]bool // queues that the worker does not claim from, by the last read
+	under ID              // the identity that it is named by, and that was seen alive since
 
 	// Used if the engine can read more in the same round trip; nil otherwise. They receive the leader, and what was
 	// found in the resting queues, with the pause until the next read.
@@ -166,19 +170,27 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	w.identify()
-	paused := map[string]bool{}
-	var renamed []string // queues whose settings name the quiet worker by an earlier id
+	paused, quiet := map[string]bool{}, map[string]bool{}
+	var current ID
+	if len(w.ids) > 0 {
+		current = w.ids[len(w.ids)-1]
+	}
+	renamed := map[string]bool{} // queues in which the worker is quiet, not under its current id; true: under none
 	for _, r := range now.queues {
 		var s queueSettings
 		if err := json.Unmarshal(r.Body, &s); err != nil {
 			w.failed(heard)
 			return 0, fmt.Errorf("settings of %s: %w", r.Name, err)
 		}
-		quiet := slices.ContainsFunc(s.Quiet, w.isOwn)
-		paused[r.Name] = s.Paused || quiet
-		if quiet && !slices.Contains(s.Quiet, w.ids[len(w.ids)-1]) {
-			renamed = append(renamed, r.Name)
+		// Others drop an id that has ended, or that has not sent a heartbeat yet, so it was not woken.
+		named := slices.ContainsFunc(s.Quiet, w.isOwn)
+		if named || current != w.under && w.quiet[r.Name] {
+			quiet[r.Name] = true
+			if !slices.Contains(s.Quiet, current) {
+				renamed[r.Name] = !named
+			}
 		}
+		paused[r.Name] = s.Paused || quiet[r.Name]
 	}
 	most := map[string]int{}
 	for _, q := range w.queues {
@@ -200,7 +212,8 @@ func (w *queueWatch) refresh(ctx context.Context) (time.Duration, error) {
 	if opened {
 		w.changed()
 	}
-	return now.pause, w.staysQuiet(ctx, renamed)
+	w.quiet = quiet
+	return now.pause, w.staysQuiet(ctx, renamed, current)
 }
 
 // identify records the worker's current id. It changes when the database was out of reach for most of the lease.
@@ -215,18 +228,25 @@ func (w *queueWatch) identify() {
 
 func (w *queueWatch) isOwn(id ID) bool { return slices.Contains(w.ids, id) }
 
-// staysQuiet puts the worker's current id into the settings of queues that name it by an earlier one. Otherwise, a new
+// staysQuiet puts the worker's current id into the settings of queues, in place of earlier ones. Otherwise, a new
 // identity would end what QuietWorker began, and lists of workers would not show it.
-func (w *queueWatch) staysQuiet(ctx context.Context, queues []string) error {
-	for _, q := range queues {
+func (w *queueWatch) staysQuiet(ctx context.Context, queues map[string]bool, current ID) error {
+	for q, dropped := range queues {
 		err := w.client.setQueue(ctx, q, func(s *queueSettings) {
-			if slices.ContainsFunc(s.Quiet, w.isOwn) {
-				s.Quiet = append(slices.DeleteFunc(s.Quiet, w.isOwn), w.ids[len(w.ids)-1])
+			if dropped || slices.ContainsFunc(s.Quiet, w.isOwn) { // otherwise it was woken just now
+				s.Quiet = append(slices.DeleteFunc(s.Quiet, w.isOwn), current)
 			}
 		})
 		if err != nil {
 			return fmt.Errorf("stay quiet: %w", err)
 		}
 	}
+	if len(w.quiet) > 0 && current != w.under {
+		living, err := w.client.Workers(ctx)
+		if err != nil || !slices.ContainsFunc(living, func(o store.Worker) bool { return o.ID == current }) {
+			return err
+		}
+	}
+	w.under = current
 	return nil
 }

@@ -46,8 +46,9 @@ type Archive struct {
 // New returns an Archive of an object store. Files that are read as a whole are downloaded to dir,
 // or to the directory for temporary files if dir is empty.
 func New(b *blob.Bucket, dir string) *Archive {
-	return &Archive{bucket: b, dir: dir, finding: semaphore.NewWeighted(mostFinding), asking: gate.New(), manifests: map[string]Manifest{},
-		footers: map[string]*list.Element{}}
+	return &Archive{bucket: b, dir: dir, finding: semaphore.NewWeighted(mostFinding), asking: gate.New(),
+		manifests: map[string]Manifest{},
+		footers:   map[string]*list.Element{}}
 }
 
 // Requests returns how many requests the Archive has sent to the object store.

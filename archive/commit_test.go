@@ -178,21 +178,52 @@ func TestABatchWhoseNoteWasLostIsSettled(t *testing.T) {
 	}
 }
 
-// A copy of a database has the id by which the original owns the archive.
-func TestADisownedDatabaseMayNotUseTheArchive(t *testing.T) {
+// A rebase takes the archive from a database, which may be a copy.
+func TestARebasedDatabaseOwnsNoArchiveUntilItKeepsIt(t *testing.T) {
 	s := memory.New()
 	b, _ := place(t)
-	if err := Disown(t.Context(), s); err != nil {
-		t.Errorf("a database that owns no archive: %v", err)
+	if kept, err := Keep(t.Context(), s); kept || err != nil {
+		t.Errorf("a database that owned no archive: %v, %v", kept, err)
 	}
 	r := keeper(t, s, b)
 	if err := errors.Join(r.own(t.Context()), r.own(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	if err := Disown(t.Context(), s); err != nil {
-		t.Fatal(err)
+	former := record(t, s, ownerName)
+	put := func(r store.Record, name string, version int64, body []byte) {
+		t.Helper()
+		r.Name, r.Version, r.Body = name, version, body
+		if _, _, err := s.PutRecord(t.Context(), store.PutRecord{Record: r}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	put(former, formerName, 0, former.Body)
+	if kept, err := Keep(t.Context(), s); !kept || err != nil { // it was interrupted before it deleted the record
+		t.Errorf("repeated: %v, %v", kept, err)
+	}
+	put(former, formerName, 0, former.Body)
+	put(former, ownerName, record(t, s, ownerName).Version, nil)
+	if kept, err := Keep(t.Context(), s); !kept || err != nil {
+		t.Fatal(kept, err)
+	}
+	if err := r.own(t.Context()); err != nil {
+		t.Errorf("after Keep: %v", err)
+	}
+	put(former, formerName, 0, former.Body)
+	put(former, ownerName, record(t, s, ownerName).Version, nil)
 	if err := r.own(t.Context()); err == nil || !strings.Contains(err.Error(), "belongs to the database") {
 		t.Errorf("the archive of the original: %v", err)
 	}
+	if kept, err := Keep(t.Context(), s); kept || err == nil || !strings.Contains(err.Error(), "another archive") {
+		t.Errorf("after the database has an id of its own: %v, %v", kept, err)
+	}
+}
+
+func record(t *testing.T, s store.Recorder, name string) store.Record {
+	t.Helper()
+	r, err := find(t.Context(), s, recordKind, name)
+	if err != nil || r.Version == 0 {
+		t.Fatalf("the record %s: %+v, %v", name, r, err)
+	}
+	return r
 }

@@ -12,11 +12,13 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// An archive belongs to one database. The object at ownerPath has the same id as the database's
-// record.
+// An archive belongs to one database. The object at ownerPath has the same id as the database's record.
 const (
 	ownerPath = "_tusk/owner"
 	ownerName = "owner"
+	// formerName is the record to which a rebase moves the id, because it cannot know whether the database is a copy. A
+	// copy would delete what only the original refers to. The name is repeated in store/postgres/sql/rebase.sql.
+	formerName = "owner_before_rebase"
 )
 
 // owner claims an object store for a database.
@@ -51,10 +53,24 @@ func (o owner) claim(ctx context.Context) error {
 	return nil
 }
 
-// Disown removes the id by which a database owns an archive. A copy of a database has the id of the original, and would
-// delete what only the original refers to.
-func Disown(ctx context.Context, s store.Recorder) error {
-	return change(ctx, s, recordKind, ownerName, func(*string, bool) (*string, error) { return nil, nil })
+// Keep lets a rebased database own the archive that it owned before. It reports false if no rebase has taken an archive
+// from it. It fails if the database owns another archive by now. It may be repeated.
+func Keep(ctx context.Context, s store.Recorder) (kept bool, err error) {
+	former, record, err := document[string](ctx, s, recordKind, formerName)
+	if err != nil || record.Version == 0 {
+		return false, err
+	}
+	err = change(ctx, s, recordKind, ownerName, func(id *string, exists bool) (*string, error) {
+		if exists && *id != former {
+			return nil, fmt.Errorf("the database owns another archive by now, as %q; before the rebase it was %q: delete %s "+
+				"in the old archive to hand it over", *id, former, ownerPath)
+		}
+		return &former, nil
+	})
+	if err != nil {
+		return false, err
+	}
+	return true, change(ctx, s, recordKind, formerName, func(*string, bool) (*string, error) { return nil, nil })
 }
 
 // database returns the id of the database. The first call sets it.

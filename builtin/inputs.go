@@ -26,36 +26,51 @@ type input struct {
 // inputsFile writes what the task needed to a temporary file, as a JSON array, and returns the file's name. The name is
 // empty if the task needed nothing.
 func inputsFile(ctx context.Context, t *tusk.Task[json.RawMessage]) (name string, err error) {
-	file, err := os.CreateTemp("", "tusk-inputs-")
-	if err != nil {
+	file := &lateFile{}
+	err = writeInputs(ctx, file, t)
+	if file.File == nil {
 		return "", err
 	}
-	n, err := writeInputs(ctx, file, t)
-	if err = errors.Join(err, file.Close()); err != nil || n == 0 {
+	if err = errors.Join(err, file.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(file.Name()))
 	}
 	return file.Name(), nil
 }
 
-// writeInputs returns how many inputs it wrote.
-func writeInputs(ctx context.Context, w io.Writer, t *tusk.Task[json.RawMessage]) (n int, err error) {
+// lateFile is a temporary file that the first write creates.
+type lateFile struct{ *os.File }
+
+func (f *lateFile) Write(p []byte) (n int, err error) {
+	if f.File == nil {
+		if f.File, err = os.CreateTemp("", "tusk-inputs-"); err != nil {
+			return 0, err
+		}
+	}
+	return f.File.Write(p)
+}
+
+// writeInputs writes what the task needed. It writes nothing if the task needed nothing.
+func writeInputs(ctx context.Context, w io.Writer, t *tusk.Task[json.RawMessage]) error {
 	out, size := bufio.NewWriter(w), int64(0)
 	before := "["
 	for in, err := range t.EachInput(ctx) {
 		if err != nil {
-			return n, err
+			return err
 		}
 		if size += in.Content.Size(); size > maxInputs {
-			return n, tusk.Discard(fmt.Errorf("the tasks that it needed have more than %d bytes of output", maxInputs))
+			return tusk.Discard(fmt.Errorf("the tasks that it needed have more than %d bytes of output", maxInputs))
 		}
 		_, _ = out.WriteString(before) // the Writer keeps its first error
 		if err := writeInput(ctx, out, in); err != nil {
-			return n, err
+			return err
 		}
-		n, before = n+1, ",\n"
+		before = ",\n"
+	}
+	if before == "[" {
+		return nil
 	}
 	_, _ = out.WriteString("]\n")
-	return n, out.Flush()
+	return out.Flush()
 }
 
 // writeInput writes an input as a JSON object, without holding its output in memory.

@@ -5,6 +5,7 @@ package builtin_test
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -64,4 +65,21 @@ func TestACommandGetsItsInputsInAFile(t *testing.T) {
 			t.Errorf("%s is left behind", f.Name())
 		}
 	}
+}
+
+func TestACommandWithoutInputsNeedsNoFile(t *testing.T) {
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
+	w := work(t, func(m *tusk.Mux) { builtin.Exec(m) })
+	flow := tusk.NewWorkflow()
+	args := json.RawMessage(shell(`echo "\"${TUSK_INPUTS-none}\""`))
+	flow.Task("alone", tusk.RawArgs{Name: builtin.KindExec, JSON: args}, &tusk.Options{MaxAttempts: 1})
+	run, err := w.client.EnqueueWorkflow(t.Context(), flow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := w.await(run.Tasks["alone"], func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+	if alone.State != tusk.StateCompleted || string(alone.Detail.Output) != `"none"` {
+		t.Errorf("%v, output %s: %s", alone.State, alone.Detail.Output, lastError(alone))
+	}
+	w.stop()
 }

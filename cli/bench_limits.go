@@ -144,8 +144,8 @@ func (r *benchRun) pinnedScenario(ctx context.Context, report *barReport) error 
 	})
 }
 
-// deadRows returns how many dead rows are left after the engine's housekeeping, which the leader does, if the engine can
-// tell.
+// deadRows returns how many dead rows are left after the engine's housekeeping, which the leader does, if the engine
+// can tell.
 func (r *benchRun) deadRows(ctx context.Context) (figure, error) {
 	if m := r.meter(ctx); m == nil || m.DeadRows < 0 {
 		return unknown, nil

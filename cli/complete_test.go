@@ -35,3 +35,19 @@ func TestNamesAreThoseOfTheDatabaseThatAVariableNames(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestCompletionsKnowCommandsAndChoices(t *testing.T) {
+	sh := newShell(t)
+	for _, name := range []string{"bash", "zsh", "fish", "powershell"} {
+		if got := sh.must("completion", name); !strings.Contains(got, "tusk") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if got := sh.must("__complete", "tasks", "can"); !strings.HasPrefix(got, "cancel") {
+		t.Error(got)
+	}
+	if got := sh.must("__complete", "enqueue", "--on-conflict", "re"); !strings.Contains(got, "replace") ||
+		!strings.Contains(got, "rerun") {
+		t.Error(got)
+	}
+}

@@ -74,8 +74,9 @@ rebased, nothing is enqueued and nothing is claimed. Tasks that were running at 
 of the copy become available again. Stop all servers and workers first.
 
 A rebased database no longer owns the archive of the original. Pass --keep-archive if it
-replaces the original. Never run two databases that own one archive: each deletes args
-and outputs that only the other one refers to.`,
+replaces the original; this also works later, with a database that is already rebased.
+Never run two databases that own one archive: each deletes args and outputs that only
+the other one refers to.`,
 		Example: `  tusk db rebase --dry-run
   tusk db rebase --yes
   tusk db rebase --yes --keep-archive`,
@@ -101,8 +102,10 @@ func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent, keep
 	}
 	if c, ok := store.As[store.Checker](s); ok {
 		switch _, err := c.Check(ctx); {
+		case err == nil && keepArchive && !agreed.dryRun:
+			return app.keepArchive(ctx, s, agreed)
 		case err == nil:
-			app.note("the database is this server's own: there is nothing to do")
+			app.note(nothingToRebase)
 			return nil
 		case !errors.Is(err, store.ErrMoved):
 			return fmt.Errorf("database: %w", err)
@@ -120,14 +123,32 @@ func (app *App) rebase(ctx context.Context, s store.Store, agreed *consent, keep
 		if tasks, err = r.Rebase(ctx, false); err != nil {
 			return err
 		}
-		if !keepArchive { // before the rebase, no record can be changed
-			if err := archive.Disown(ctx, s); err != nil {
-				return fmt.Errorf("the database is rebased, but it still owns the archive of the original: "+
-					"never start it with that archive: %w", err)
+		if keepArchive {
+			if _, err := archive.Keep(ctx, s); err != nil {
+				return fmt.Errorf("the database is rebased, but does not own the archive: "+
+					"repeat tusk db rebase --keep-archive: %w", err)
 			}
 		}
 	}
 	return printOne(app, rebaseReport{Tasks: tasks, DryRun: agreed.dryRun})
+}
+
+const nothingToRebase = "the database is this server's own: there is nothing to do"
+
+// keepArchive gives a database that was rebased before the archive of the original.
+func (app *App) keepArchive(ctx context.Context, s store.Store, agreed *consent) error {
+	if err := app.confirm(agreed, "let this database replace the original, and own its archive"); err != nil {
+		return err
+	}
+	switch kept, err := archive.Keep(ctx, s); {
+	case err != nil:
+		return fmt.Errorf("keep the archive: %w", err)
+	case kept:
+		app.note("the database owns the archive of the original")
+	default:
+		app.note(nothingToRebase)
+	}
+	return nil
 }
 
 func newDBRolesCommand(app *App) *cobra.Command {

@@ -62,6 +62,16 @@ func TestARestoredDatabaseIsRefusedUntilItIsRebased(t *testing.T) {
 	if owns() {
 		t.Error("a copy owns the archive of the original")
 	}
+	sh.fails(exitUsage, "confirmation_required", []string{"--yes"}, "db", "rebase", "--keep-archive")
+	sh.must("db", "rebase", "--keep-archive", "--dry-run")
+	if owns() {
+		t.Error("a dry run gives the database the archive")
+	}
+	sh.must("db", "rebase", "--yes", "--keep-archive") // also if the first one was interrupted
+	sh.must("db", "rebase", "--yes", "--keep-archive")
+	if !owns() {
+		t.Error("a repeated rebase with --keep-archive did not give the database the archive")
+	}
 	sh.must("db", "check")
 	sh.must("work", "--until-empty")
 	if got := sh.json("tasks", "show", id)[0]["state"]; got != "completed" {

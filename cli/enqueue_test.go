@@ -118,7 +118,8 @@ func TestTheAdviceAfterAFullBatchStoresNothingTwice(t *testing.T) {
 	sh := newShell(t)
 	sh.write("tasks.jsonl", "\n"+strings.Repeat(`{"kind":"a"}`+"\n", bulkBatch)+strings.Repeat("x", longestLine+1), 0o644)
 	r := sh.run("enqueue", "--from", "tasks.jsonl")
-	for _, want := range []string{"line 1002: is longer than", "stored 1000 tasks; nothing from line 1002 on", "tail -n +1002 "} {
+	for _, want := range []string{"line 1002: is longer than", "stored 1000 tasks; nothing from line 1002 on",
+		"tail -n +1002 "} {
 		if r.status != exitUsage || !strings.Contains(r.err, want) {
 			t.Errorf("%s\nwant %q in it", r.err, want)
 		}

@@ -222,22 +222,6 @@ func TestHelpIsAsRecorded(t *testing.T) {
 	}
 }
 
-func TestCompletionsKnowCommandsAndChoices(t *testing.T) {
-	sh := newShell(t)
-	for _, name := range []string{"bash", "zsh", "fish", "powershell"} {
-		if got := sh.must("completion", name); !strings.Contains(got, "tusk") {
-			t.Errorf("%s: %q", name, got)
-		}
-	}
-	if got := sh.must("__complete", "tasks", "can"); !strings.HasPrefix(got, "cancel") {
-		t.Error(got)
-	}
-	if got := sh.must("__complete", "enqueue", "--on-conflict", "re"); !strings.Contains(got, "replace") ||
-		!strings.Contains(got, "rerun") {
-		t.Error(got)
-	}
-}
-
 // packageDir is the working directory at the start, which some tests change.
 var packageDir, _ = os.Getwd()
 

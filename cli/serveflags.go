@@ -52,7 +52,8 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.StringSliceVar(&s.trustProxy, "trust-proxy", nil,
 		"`address` or network of a proxy in front, whose X-Forwarded-For counts; repeatable")
 	f.Var(durationFlag(&s.drain), "drain",
-		"how long to go on answering requests after a signal, while /readyz fails, so that load balancers stop sending them first")
+		"how long to go on answering requests after a signal, while /readyz fails, so that load balancers stop sending "+
+			"them first")
 	f.StringVar(&s.environment, "environment", "", "`name` shown on every page, such as production")
 	f.StringVar(&s.issuer, "oidc-issuer", "", "`URL` of the OpenID provider that people log in with")
 	f.StringVar(&s.clientID, "oidc-client-id", "", "`id` of this server at the provider")

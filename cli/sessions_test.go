@@ -44,7 +44,7 @@ func TestAPasswordIsChangedAndSessionsEnd(t *testing.T) {
 	sh.must("sessions", "end", "ada")
 	sh.fails(exitNotFound, "not_found", nil, "sessions", "end", "ada")
 	sh.fails(exitNotFound, "not_found", nil, "users", "password", "eve")
-	entries, err := accounts.NewBook(s).Entries(t.Context())
+	entries, err := accounts.NewBook(s).Entries(t.Context(), accounts.EntryFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -101,6 +101,16 @@ var faults = []struct {
 			p.claim(p.work(tusk.Version(), "mail"), "mail")
 			p.options.Running = time.Nanosecond
 		}},
+	{"more running tasks than are examined", "running", doctor.Warn, "only the newest 10000 of the tasks", "--queue",
+		func(p *patient) {
+			p.healthy()
+			p.change = func(f *doctor.Facts) {
+				f.Running = make([]store.Task, 10000)
+				for i := range f.Running {
+					f.Running[i].ClaimedAt = f.Local
+				}
+			}
+		}},
 	{"messages that were given up", "receivers", doctor.Warn, "given up: 3 messages of the alert leader",
 		"tusk alerts show leader",
 		func(p *patient) {

@@ -33,7 +33,8 @@ func (f *Facts) endpoints() (found []Finding) {
 		}
 	}
 	if found == nil {
-		found = []Finding{ok("endpoints", "%s, and no latest call failed to reach one", words.Count(len(f.Served), "endpoint"))}
+		found = []Finding{ok("endpoints", "%s, and no latest call failed to reach one",
+			words.Count(len(f.Served), "endpoint"))}
 	}
 	return few(found, "endpoint", "tusk endpoints list")
 }
@@ -163,13 +164,20 @@ func (f *Facts) running(o Options) (found []Finding) {
 		if ran := f.now().Sub(t.ClaimedAt); ran > o.Running {
 			found = append(found, Finding{"running", Warn, fmt.Sprintf("task %v of the kind %s in queue %s has run for %s",
 				t.ID, t.Kind, t.Queue, duration.Text(ran.Round(time.Second))),
-				fmt.Sprintf("tusk tasks cancel %v, and limit its attempts: tusk work --timeout", t.ID)})
+				fmt.Sprintf("tusk tasks cancel %v, and limit attempts: a timeout of the task (tusk enqueue --timeout) ends them "+
+					"in every worker, also over HTTP; tusk work --timeout only in its own", t.ID)})
 		}
 	}
 	if found == nil {
 		found = []Finding{ok("running", "no attempt has run for longer than %s", duration.Text(o.Running))}
 	}
-	return few(found, "task", "tusk tasks list --state running")
+	found = few(found, "task", "tusk tasks list --state running")
+	if len(f.Running) >= mostRunning {
+		found = append(found, Finding{"running", Warn, fmt.Sprintf("only the newest %d of the tasks that are running and "+
+			"were enqueued more than %s ago were examined", len(f.Running), duration.Text(o.Running)),
+			"tusk tasks list --state running --queue QUEUE, for each queue"})
+	}
+	return found
 }
 
 // mostNamed is how many findings of a check are listed.

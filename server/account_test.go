@@ -31,7 +31,7 @@ func (s *site) changePassword(cookie, present, password string) answer {
 // audited lists the actions of somebody, as "action result", newest first.
 func (s *site) audited(who string) (did []string) {
 	s.t.Helper()
-	entries, err := s.server.Book().Entries(s.t.Context())
+	entries, err := s.server.Book().Entries(s.t.Context(), access.EntryFilter{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -316,7 +316,7 @@ func TestTheLifeOfTheArchiveIsAnAdminsAndAudited(t *testing.T) {
 		s.do("GET", "/api/v1/archive/erasures", nil).want(t, 200, &all)
 		return all.Erasures[0].State == "done"
 	})
-	log, err := json.Marshal(must(s.server.Book().Entries(t.Context())))
+	log, err := json.Marshal(must(s.server.Book().Entries(t.Context(), access.EntryFilter{})))
 	if err != nil {
 		t.Fatal(err)
 	}

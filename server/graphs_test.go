@@ -10,6 +10,7 @@ import (
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/server"
 	"github.com/tuskqueue/tusk/server/access"
+	"github.com/tuskqueue/tusk/server/query"
 )
 
 func form(values ...string) string {
@@ -284,4 +285,31 @@ func TestWallsStandAroundWorkflowsAndTenants(t *testing.T) {
 	half := s.tokenFor(access.Token{Name: "half", Role: access.Operator, Queues: []string{"ingest.fetch"}})
 	s.as(half, "POST", "/api/v1/workflows/"+f.Run.String()+"/retry", nil).problem(t, 403, "forbidden")
 	s.as(half, "POST", "/workflows/"+f.Run.String()+"/retry", nil).want(t, 403, nil)
+}
+
+func TestThePageOfTurnsSaysThatItSearchesTheFirstGroups(t *testing.T) {
+	s := start(t)
+	for _, queue := range []string{"busy", "sync"} {
+		s.do("PUT", "/api/v1/limits/"+queue+"?create=true", object{"concurrency": 1}).want(t, 200, nil)
+	}
+	tasks := make([]tusk.NewTask, query.TurnGroups)
+	for i := range tasks {
+		tasks[i] = tusk.NewTask{Args: tusk.RawArgs{Name: "k"},
+			Options: &tusk.Options{Queue: "busy", Partition: fmt.Sprint(i)}}
+	}
+	if _, err := s.client.EnqueueMany(t.Context(), tasks); err != nil {
+		t.Fatal(err)
+	}
+	s.enqueue(object{"kind": "k", "queue": "sync"})
+	var turns server.TurnList
+	s.do("GET", "/api/v1/limits/sync/turns", nil).want(t, 200, &turns)
+	if !turns.More || len(turns.Turns) != 0 {
+		t.Errorf("%+v", turns)
+	}
+	page := s.do("GET", "/limits?turns=sync", nil).want(t, 200, nil).body
+	if strings.Contains(page, "Nobody has a turn") ||
+		!strings.Contains(page, "groups that have waited longest in any queue") ||
+		!strings.Contains(page, "?queue=sync&amp;state=pending") {
+		t.Error("the page does not say that groups may be missing")
+	}
 }

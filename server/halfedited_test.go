@@ -16,10 +16,17 @@ import (
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
-// failing stops storing tasks at some point.
+// failing stops storing or cancelling tasks at some point.
 type failing struct {
 	store.Store
-	fails atomic.Bool
+	fails, cancels atomic.Bool
+}
+
+func (f *failing) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
+	if f.cancels.Load() && e.Change.Op == store.Cancel {
+		return nil, errors.New("connection reset by peer")
+	}
+	return f.Store.Edit(ctx, e)
 }
 
 func (f *failing) Enqueue(ctx context.Context, tasks []store.NewTask) ([]store.Enqueued, error) {
@@ -66,6 +73,32 @@ func TestAnEditThatIsHalfDoneSaysSo(t *testing.T) {
 	}
 	f.fails.Store(false)
 	form.Del("edit")
+	if a := submit(t, at, form); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	tasks, err := client.List(t.Context(), tusk.Filter{})
+	if err != nil || len(tasks) != 2 || string(tasks[0].Args) != `{"n":2}` || tasks[1].State != tusk.StateCancelled {
+		t.Errorf("%+v, %v", tasks, err)
+	}
+}
+
+// A task that may begin at any moment is postponed before it is cancelled. If only the first succeeds, the page says
+// so.
+func TestAnEditThatOnlyPostponedTheTaskSaysSo(t *testing.T) {
+	f := &failing{Store: memory.New()}
+	_, client, at := devSite(t, f)
+	e, err := client.Enqueue(t.Context(), tusk.RawArgs{Name: "k"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cancels.Store(true)
+	form := url.Values{"kind": {"k"}, "args": {`{"n":2}`}, "of": {e.ID.String()}, "edit": {"1"}}
+	a := submit(t, at, form)
+	if a.status != 500 || !strings.Contains(a.text, "The task "+e.ID.String()+" was postponed by up to a minute") ||
+		!strings.Contains(a.text, `name="edit"`) {
+		t.Fatalf("%d %s", a.status, a.text)
+	}
+	f.cancels.Store(false)
 	if a := submit(t, at, form); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.text)
 	}

@@ -39,6 +39,14 @@ func TestHEADReadsNoStream(t *testing.T) {
 			t.Errorf("%s: %d, %v", route.Path, a.status, a.header)
 		}
 	}
+	for _, path := range []string{"/live", "/live/lists", "/tasks/x/live", "/bulk/x/live"} {
+		if a := s.do("HEAD", path, nil); a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != "GET" {
+			t.Errorf("%s: %d, %v", path, a.status, a.header)
+		}
+	}
+	if a := s.do("HEAD", "/tasks", nil); a.status != 200 {
+		t.Errorf("%+v", a)
+	}
 	if a := s.do("HEAD", "/api/v1/queues", nil); a.status != 200 || a.header.Get("Content-Length") == "" || a.body != "" {
 		t.Errorf("%+v", a)
 	}

@@ -207,8 +207,9 @@ func TestBadLeasesAreRefused(t *testing.T) {
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["default"]}`).problem(t, 403, "forbidden")
 	s.as(bound, "POST", "/api/v1/lease", `{"queues":["team-a.x"]}`).want(t, 200, nil)
 	tenant := s.tokenFor(access.Token{Name: "t", Role: access.Worker, Tenants: []string{"acme"}})
-	if p := s.as(tenant, "POST", "/api/v1/lease", `{"queues":["default"]}`).problem(t, 403, "forbidden"); !strings.Contains(
-		p.Detail, "bound to tenants, and a lease takes tasks of all tenants: use one that is bound to queues only") {
+	p := s.as(tenant, "POST", "/api/v1/lease", `{"queues":["default"]}`).problem(t, 403, "forbidden")
+	if !strings.Contains(p.Detail,
+		"bound to tenants, and a lease takes tasks of all tenants: use one that is bound to queues only") {
 		t.Error(p.Detail)
 	}
 	s.do("POST", "/api/v1/tasks", object{"kind": "k"}).want(t, 201, nil)

@@ -151,6 +151,7 @@ type Turns struct {
 // TurnList is a list of turns. Groups with waiting tasks come first, and among them those that have waited longest.
 type TurnList struct {
 	Turns []Turns `json:"turns"`
+	More  bool    `json:"more,omitempty" doc:"only the 1,000 groups were searched that have waited longest in any queue: some of this queue may be missing; its tasks are listed by /tasks?queue=…&state=pending"`
 }
 
 func listTurns(c *call, in byQueue) (TurnList, error) {
@@ -158,7 +159,8 @@ func listTurns(c *call, in byQueue) (TurnList, error) {
 	if _, err := getLimits(c, in); err != nil {
 		return list, err
 	}
-	counts, err := query.Turns(c.r.Context(), c.client, in.Queue, query.TurnGroups, query.TurnHeads)
+	counts, more, err := query.Turns(c.r.Context(), c.client, in.Queue, query.TurnGroups, query.TurnHeads)
+	list.More = more
 	for _, t := range counts {
 		list.Turns = append(list.Turns, Turns{t.Tenant, t.Partition, t.Held, t.Waiting, t.More})
 	}

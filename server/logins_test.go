@@ -190,7 +190,7 @@ func TestRefusalsAreOneEntryAndPagesRecordThem(t *testing.T) {
 		s.as(producer, "POST", "/api/v1/queues/x/pause", nil).problem(t, 403, "forbidden")
 	}
 	s.as(producer, "POST", "/queues/x/pause", nil)
-	entries, err := s.server.Book().Entries(t.Context())
+	entries, err := s.server.Book().Entries(t.Context(), access.EntryFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestPagesRecordWhatFailedAndNotWhatTheyAsk(t *testing.T) {
 	s.post("/new-schedule", form("name", "s", "spec", "daily", "kind", "k", "new", "1")).want(t, 400, nil)
 	s.post("/queues/x/pause", "").want(t, 200, nil) // the queue is unknown: it asks
 	s.post("/queues/x/pause", form("confirm", "yes")).want(t, 303, nil)
-	entries, err := s.server.Book().Entries(t.Context())
+	entries, err := s.server.Book().Entries(t.Context(), access.EntryFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestFailedLoginsFromOneAddressAreOneEntry(t *testing.T) {
 			t.Fatal(a.status)
 		}
 	}
-	entries, err := s.server.Book().Entries(t.Context())
+	entries, err := s.server.Book().Entries(t.Context(), access.EntryFilter{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -228,7 +228,7 @@ func TestNoTokenReachesThePayloadsOfAnother(t *testing.T) {
 		object{"lease_id": leased.Tasks[0].LeaseID, "upload": upload}).problem(t, 403, "forbidden")
 	k.do("GET", "/api/v1/lease/args", nil, "Lease-Id", e.ID+"."+strings.Repeat("0", 32)).problem(t, 409, "lease_lost")
 	k.do("GET", "/api/v1/tasks/"+e.ID+"/args", nil).want(t, 200, nil)
-	entries, err := k.server.Book().Entries(t.Context())
+	entries, err := k.server.Book().Entries(t.Context(), access.EntryFilter{})
 	if err != nil || !strings.Contains(fmt.Sprint(entries), "tasks.args") {
 		t.Error(entries, err)
 	}

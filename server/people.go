@@ -121,15 +121,6 @@ type AuditList struct {
 }
 
 func listAudit(c *call, in auditInput) (AuditList, error) {
-	list := AuditList{Entries: []access.Entry{}}
-	entries, err := c.book.Entries(c.r.Context())
-	for _, e := range entries {
-		if len(list.Entries) == in.Limit {
-			break
-		}
-		if (in.Who == "" || e.By(in.Who)) && !e.At.Before(in.Since) {
-			list.Entries = append(list.Entries, e)
-		}
-	}
-	return list, err
+	entries, err := c.book.Entries(c.r.Context(), access.EntryFilter{Who: in.Who, Since: in.Since, Limit: in.Limit})
+	return AuditList{Entries: append([]access.Entry{}, entries...)}, err
 }

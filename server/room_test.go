@@ -35,11 +35,13 @@ func TestARoomWithoutALineSharesOnceItIsHalfFull(t *testing.T) {
 	for _, who := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 		fill(who, 1)
 	}
-	if got, full := fill("many", 11); got != 10 || full != "you have 10 uploads, as many as you may now: end some of them first" {
+	if got, full := fill("many", 11); got != 10 ||
+		full != "you have 10 uploads, as many as you may now: end some of them first" {
 		t.Errorf("with 7 of 40 places taken: %d, %q", got, full)
 	}
 	fill("a", 4)
-	if got, full := fill("late", 10); got != 5 || full != "you have 5 uploads, as many as you may now: end some of them first" {
+	if got, full := fill("late", 10); got != 5 ||
+		full != "you have 5 uploads, as many as you may now: end some of them first" {
 		t.Errorf("with half of the places taken: %d, %q", got, full)
 	}
 	for _, who := range []string{"b", "c", "d", "e", "f", "g"} {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestTheAPIKeepsItsDescription lets schemathesis send what the description allows and what it does not, to each engine,
-// and to one without a token.
+// TestTheAPIKeepsItsDescription lets schemathesis send what the description allows and what it does not, to each
+// engine, and to one without a token.
 func TestTheAPIKeepsItsDescription(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes more than a minute")

@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Record is a small named document.
 type Record struct {
@@ -10,13 +13,20 @@ type Record struct {
 	UpdatedAt  time.Time // by the engine's clock; every write sets it
 }
 
-// RecordFilter selects documents of one kind.
+// RecordFilter selects documents of one kind. They are sorted by name.
 type RecordFilter struct {
 	Kind  string
 	Names []string // only documents with these names; nil means all
 	After string   // only names that follow this one
 	Limit int      // maximum number of documents; 0 means all
+	// Backward starts with the last name, and Before leaves only names that precede it; empty means all. Neither
+	// can be combined with Names or After, or used with kinds that begin with ManyRecords.
+	Backward bool
+	Before   string
 }
+
+// Until is the name before which a list that runs backward starts. It follows all names in use.
+func (f *RecordFilter) Until() string { return cmp.Or(f.Before, "\U0010FFFF") }
 
 // ManyRecords is the prefix of the kinds that may have millions of documents. The names of such documents consist of
 // letters, digits and dashes, at most 100 bytes. Read them by Names. A list of them, which needs a Limit, may omit

@@ -17,7 +17,7 @@ type EnqueueResult int8
 
 const (
 	Added    EnqueueResult = iota + 1 // stored as a new task
-	Skipped                           // another task has the key and was left unchanged
+	Skipped                           // a task has the key and was not changed; it may be this one, stored before
 	Replaced                          // an unfinished task has the key and took the new values
 	Awaiting                          // it will run after the running task with its key has ended
 	Stale                             // its source time is not newer than one already seen

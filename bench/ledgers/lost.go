@@ -31,8 +31,8 @@ type seen struct {
 	failed []error
 }
 
-// lost kills one of three servers while tasks are enqueued, and restarts it: first one without the home ledger, then the
-// home.
+// lost kills one of three servers while tasks are enqueued, and restarts it: first one without the home ledger, then
+// the home.
 func lost(ctx context.Context, b *bench) (bars []bar, err error) {
 	all, dsns, stop, err := servers(3)
 	if err != nil {

@@ -62,8 +62,8 @@ func All() []Contender {
 
 // Everyday returns the contenders of everyday runs.
 func Everyday() []Contender {
-	return slices.Concat(tuskPostgres, []Contender{tuskEveryday}, river[:1], []Contender{riverEveryday}, graphile[1:2], pgboss, tuskSQLite,
-		riverSQLite, goqiteContenders[:1], backliteContenders, tuskMySQL, mysqlArticle)
+	return slices.Concat(tuskPostgres, []Contender{tuskEveryday}, river[:1], []Contender{riverEveryday}, graphile[1:2],
+		pgboss, tuskSQLite, riverSQLite, goqiteContenders[:1], backliteContenders, tuskMySQL, mysqlArticle)
 }
 
 // Find returns the adapter that a plan names. It runs in this process.

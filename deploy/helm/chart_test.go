@@ -226,6 +226,13 @@ func TestTheProbesAskWhereTheServerListens(t *testing.T) {
 	}
 }
 
+func TestAnImageThatDoesNotKnowDrainCanBeUsed(t *testing.T) {
+	spec := find[appsv1.Deployment](t, render(t, "serve: {drainSeconds: 0}"), "shop-tusk").Spec.Template.Spec
+	if args := strings.Join(spec.Containers[0].Args, " "); strings.Contains(args, "--drain") {
+		t.Errorf("it is called with %q", args)
+	}
+}
+
 func TestTheSchemaIsMigratedBeforeEachUpgrade(t *testing.T) {
 	job := find[batchv1.Job](t, render(t, "{}"), "shop-tusk-migrate")
 	if hook := job.Annotations["helm.sh/hook"]; hook != "pre-install,pre-upgrade" {

@@ -147,7 +147,8 @@ func TestFailuresInARowAreLoggedAtTheirBeginningNowAndThenAndAtTheirEnd(t *testi
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
 		began := time.Now()
-		l := New("chores", time.Second, slog.New(slog.NewTextHandler(&log, nil)), func(context.Context) (time.Duration, error) {
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		l := New("chores", time.Second, logger, func(context.Context) (time.Duration, error) {
 			if time.Since(began) < time.Minute {
 				return 0, errors.New("planned")
 			}

@@ -25,8 +25,8 @@ const (
 	ledgerCount   = 6
 )
 
-// cluster is several PostgreSQL servers with ledgers. The last server begins as a standby of the one before it, which is
-// split when the standby is promoted.
+// cluster is several PostgreSQL servers with ledgers. The last server begins as a standby of the one before it, which
+// is split when the standby is promoted.
 type cluster struct {
 	servers []*pgtest.Server
 	split   atomic.Bool

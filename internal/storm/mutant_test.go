@@ -130,7 +130,8 @@ var mutants = []mutant{
 	{"a need is forgotten", "mysql", []change{{"store/mysql/procedures/complete.sql",
 		"state = 3 and needed = 0 and turn = the_turn", "state = 3 and turn = the_turn"}}, "F1", "I1|I10"},
 	{"a moved ledger leaves behind what waits", "ledgers", []change{{"store/ledgers/copy.go",
-		"args := []string{\"--dbname\", plain}", "args := []string{\"--dbname\", plain, \"--exclude-table-data=*.waiting\"}"}},
+		"args := []string{\"--dbname\", plain}",
+		"args := []string{\"--dbname\", plain, \"--exclude-table-data=*.waiting\"}"}},
 		"F50", "I1"},
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,7 +24,9 @@ const (
 	collapseFor  = time.Minute // a refusal that is repeated within this time is counted
 	maxCollapsed = 1000        // refusals that are counted at the same time
 	pruneEvery   = 250         // entries written between signals to prune the log
-	prunePage    = 500         // entries read at a time to prune the log
+	auditPage    = 500         // entries read at a time
+	// auditDisorder is more than the time from when an entry gets its id, with the request, until it is written.
+	auditDisorder = 10 * time.Minute
 )
 
 // Entry is one line of the audit log: what an operator did or tried to do.
@@ -137,29 +138,47 @@ func (b *Book) append(ctx context.Context, e Entry) error {
 // AuditGrown signals that so many entries were written that the log must be pruned.
 func (b *Book) AuditGrown() <-chan struct{} { return b.audit.grown }
 
-// Entries returns the log, newest first.
-func (b *Book) Entries(ctx context.Context) ([]Entry, error) {
-	records, err := b.store.Records(ctx, store.RecordFilter{Kind: auditRecord})
-	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
-	}
-	entries := make([]Entry, 0, len(records))
-	for _, r := range records {
-		e, err := decode[Entry](r)
+// EntryFilter selects entries of the audit log.
+type EntryFilter struct {
+	Who   string    // only those of this identity, by id or name; empty means all
+	Since time.Time // only those from then on
+	Limit int       // maximum number of entries; 0 means all
+}
+
+// Entries returns entries of the log, newest first. It reads the log page by page, and no further than it has to.
+func (b *Book) Entries(ctx context.Context, f EntryFilter) (entries []Entry, err error) {
+	for page := (store.RecordFilter{Kind: auditRecord, Backward: true, Limit: auditPage}); ; {
+		read, err := b.store.Records(ctx, page)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("audit: %w", err)
 		}
-		entries = append(entries, e)
+		for _, r := range read {
+			e, err := decode[Entry](r)
+			if err != nil {
+				return nil, err
+			}
+			if e.At.Before(f.Since.Add(-auditDisorder)) {
+				return entries, nil
+			}
+			if (f.Who == "" || e.By(f.Who)) && !e.At.Before(f.Since) {
+				entries = append(entries, e)
+			}
+			if len(entries) == f.Limit && f.Limit > 0 {
+				return entries, nil
+			}
+		}
+		if len(read) < auditPage {
+			return entries, nil
+		}
+		page.Before = read[len(read)-1].Name
 	}
-	slices.SortFunc(entries, func(x, y Entry) int { return strings.Compare(y.ID, x.ID) })
-	return entries, nil
 }
 
 // PruneAudit deletes entries beyond the limits of the log. It reads the whole log, page by page.
 func (b *Book) PruneAudit(ctx context.Context) error {
 	var records []store.Record // without bodies
 	var entries []Entry        // only what surplus needs
-	for page := (store.RecordFilter{Kind: auditRecord, Limit: prunePage}); ; {
+	for page := (store.RecordFilter{Kind: auditRecord, Limit: auditPage}); ; {
 		read, err := b.store.Records(ctx, page)
 		if err != nil {
 			return fmt.Errorf("audit: %w", err)

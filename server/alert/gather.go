@@ -10,10 +10,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-const (
-	readTime = deadline / 7 // for one of the six reads of a look
-	day      = 24 * time.Hour
-)
+const readTime = deadline / 7 // for one of the six reads of a look
 
 // gather reads only what the rules need. If something cannot be read, the kinds of rules that need it are unknown. The
 // others are judged all the same: a failure that prevents one read may be what they report.
@@ -86,10 +83,10 @@ func (r *Runner) count(ctx context.Context, f *Facts) (err error) {
 	return err
 }
 
-// spans finds the queues in which attempts have ended within the span of a rule. Where count has found none, it reads
-// the whole span. That may be 30 days, and statistics are large, so they are read in buckets of a day.
+// spans finds the queues in which attempts have ended within the span of a rule. It reads further back than count only
+// for queues in which none has ended as far as is known.
 func (r *Runner) spans(ctx context.Context, alerts []Alert, f *Facts) error {
-	recent := f.recent()
+	r.ends.add(f.Stats, f.recent(), f.Now)
 	f.Ended = map[time.Duration]map[string]bool{}
 	for i := range alerts {
 		over := alerts[i].Over
@@ -97,46 +94,22 @@ func (r *Runner) spans(ctx context.Context, alerts []Alert, f *Facts) error {
 			continue
 		}
 		from := f.Now.Add(-over).Truncate(time.Minute)
-		ended := endedIn(f.Stats, from)
-		silent := f.silent(alerts, over, ended)
-		if len(silent) > 0 && from.Before(recent) {
-			filter := store.StatsFilter{Bucket: day, From: from}
-			if len(silent) == 1 {
-				filter.Queue = silent[0]
-			}
-			stats, err := r.client.Stats(ctx, filter)
-			if err != nil {
-				return err
-			}
-			ended = endedIn(stats, time.Time{})
-			for queue := range endedIn(f.Stats, from) {
-				ended[queue] = true
-			}
+		if err := r.ends.reach(ctx, from, f.standing(alerts, over), r.client.Stats); err != nil {
+			return err
 		}
-		f.Ended[over] = ended
+		f.Ended[over] = r.ends.in(from)
 	}
 	return nil
 }
 
-// endedIn returns the queues in which attempts have ended since some time.
-func endedIn(stats []store.Stat, since time.Time) map[string]bool {
-	ended := map[string]bool{}
-	for i := range stats {
-		if s := &stats[i]; !s.At.Before(since) && s.Completed+s.Failed+s.Discarded+s.Cancelled > 0 {
-			ended[s.Queue] = true
-		}
-	}
-	return ended
-}
-
-// silent returns the queues that are stalled for the rules with a span, unless attempts have ended in them.
-func (f *Facts) silent(alerts []Alert, over time.Duration, ended map[string]bool) (names []string) {
+// standing returns the queues that are stalled for the rules with a span, unless attempts have ended in them.
+func (f *Facts) standing(alerts []Alert, over time.Duration) (names []string) {
 	for i := range f.Queues {
 		q := &f.Queues[i]
 		concerns := func(a Alert) bool {
 			return a.Kind == Stalled && a.Over == over && (a.Queue == "" || a.Queue == q.Name)
 		}
-		if !ended[q.Name] && stands(q, over) && slices.ContainsFunc(alerts, concerns) {
+		if stands(q, over) && slices.ContainsFunc(alerts, concerns) {
 			names = append(names, q.Name)
 		}
 	}

@@ -25,6 +25,7 @@ type Runner struct {
 	post   *herald.Post
 	log    *slog.Logger
 	every  time.Duration
+	ends   ends
 
 	sending context.Context    // of the messages that are being sent; ends when the post is lost
 	stop    context.CancelFunc // ends sending

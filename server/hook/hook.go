@@ -169,7 +169,8 @@ func (b *Book) Watched(ctx context.Context) (time.Time, error) {
 }
 
 // Put creates a hook, which gets the ends from then on, or changes one. The secret is that of a new hook and cannot
-// be shown again. After an error, nothing is stored unless the database's answer was lost.
+// be shown again. After an error, nothing is stored, unless the database's answer was lost, or a new hook could not be
+// removed again: List shows whether it is there.
 //
 // Errors: ErrInvalid; ErrUnsupported; notify.ErrTarget if the URL may not be called; notify.ErrSealed if the stored
 // secret cannot be read.

@@ -48,7 +48,7 @@ func (s *sender) addInputs(ctx context.Context, m *Data, l *tusk.Lent) error {
 	if l.Workflow.IsZero() {
 		return nil
 	}
-	page, more, err := s.puller.Inputs(ctx, l.Receipt, tusk.ID{})
+	page, more, err := s.puller.FirstInputs(ctx, l.Receipt, maxInputs)
 	switch {
 	case err == nil:
 	case errors.Is(err, tusk.ErrLeaseLost), ctx.Err() != nil:
@@ -57,12 +57,7 @@ func (s *sender) addInputs(ctx context.Context, m *Data, l *tusk.Lent) error {
 		s.log.Warn("push: inputs", "task", l.ID, "error", err)
 		return tusk.Snooze(readAgain)
 	}
-	size := 0
-	for i, input := range page {
-		if size += len(input.Output); size > maxInputs && i > 0 {
-			page, more = page[:i], true
-			break
-		}
+	for _, input := range page {
 		m.Inputs = append(m.Inputs, InputOf(input))
 	}
 	if more {

@@ -31,6 +31,7 @@ type limitsData struct {
 	Problem string
 	Of      string           // queue whose turns are shown; empty: none
 	Turns   []tusk.TurnCount // the tasks that wait first
+	More    bool             // not all groups were searched
 }
 
 // TurnGroups is the number of groups that a look at turns reads.
@@ -70,7 +71,7 @@ func (v *visit) limits(f limitsForm, problem error) (a answer, err error) {
 	for _, q := range queues {
 		counts[q.Name] = q.Tasks
 	}
-	held, err := query.Turns(v.r.Context(), v.client, "", 1, 1)
+	held, _, err := query.Turns(v.r.Context(), v.client, "", 1, 1)
 	if err != nil {
 		return a, err
 	}
@@ -88,7 +89,8 @@ func (v *visit) limits(f limitsForm, problem error) (a answer, err error) {
 	}
 	if of := v.r.URL.Query().Get("turns"); of != "" && v.who.SeesQueue(of) {
 		d.Of = of
-		if d.Turns, err = query.Turns(v.r.Context(), v.client, of, query.TurnGroups, query.TurnHeads); err != nil {
+		d.Turns, d.More, err = query.Turns(v.r.Context(), v.client, of, query.TurnGroups, query.TurnHeads)
+		if err != nil {
 			return a, err
 		}
 	}

@@ -69,11 +69,11 @@ func enqueue(v *visit) (answer, error) {
 		Ephemeral: form.Get("ephemeral") != ""}
 	v.target = f.Kind
 	e, err := v.enqueueForm(f)
-	if lost := (*lostError)(nil); errors.As(err, &lost) {
-		v.Log.Error("page failed", "path", v.r.URL.Path, "error", lost.err)
-		f.Edit, f.Problem = false, lost.Error()
+	if half := (*halfError)(nil); errors.As(err, &half) {
+		v.Log.Error("page failed", "path", v.r.URL.Path, "error", half.err)
+		f.Edit, f.Problem = half.edits, half.Error()
 		return answer{page: "new", title: f.title(), section: "tasks", data: f,
-			status: failureOf(lost.err).Status}, nil
+			status: failureOf(half.err).Status}, nil
 	}
 	if err != nil {
 		known := failureOf(err)
@@ -239,7 +239,9 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 	sure, done := context.WithTimeout(context.WithoutCancel(v.r.Context()), 10*time.Second)
 	defer done()
 	if e, err = v.client.Enqueue(sure, args, o); err != nil {
-		return e, &lostError{of.ID, o.ID, err}
+		return e, &halfError{err, false, fmt.Sprintf("The task %s is cancelled, and the edited one was not enqueued: %s "+
+			"Enqueue it with this form, unless there is a task %s by now: the answer alone may have been lost.",
+			of.ID, failureOf(err).Text, o.ID)}
 	}
 	return e, nil
 }
@@ -255,6 +257,9 @@ func (v *visit) withdraw(of *tusk.TaskInfo) error {
 	for _, change := range changes {
 		edited, err := v.client.Edit(v.r.Context(), []tusk.ID{of.ID}, change)
 		switch {
+		case err != nil && change.Op == tusk.OpCancel && len(changes) > 1:
+			return &halfError{err, true, fmt.Sprintf("The task %s was postponed by up to a minute and may not be cancelled: %s "+
+				"If it is not, it runs unchanged. Send this form again to edit it.", of.ID, failureOf(err).Text)}
 		case err != nil:
 			return err
 		case edited[0].Result == store.Missing:
@@ -270,19 +275,15 @@ func (v *visit) withdraw(of *tusk.TaskInfo) error {
 	return nil
 }
 
-// lostError says that a task was cancelled but its edited version may not exist.
-type lostError struct {
-	cancelled, edited tusk.ID
-	err               error
+// halfError says how far an edit got that failed.
+type halfError struct {
+	err   error
+	edits bool // the form still edits the task
+	text  string
 }
 
-func (e *lostError) Error() string {
-	return fmt.Sprintf("The task %s is cancelled, and the edited one was not enqueued: %s "+
-		"Enqueue it with this form, unless there is a task %s by now: the answer alone may have been lost.",
-		e.cancelled, failureOf(e.err).Text, e.edited)
-}
-
-func (e *lostError) Unwrap() error { return e.err }
+func (e *halfError) Error() string { return e.text }
+func (e *halfError) Unwrap() error { return e.err }
 
 // keyFree fails if another unfinished task has the key: the enqueue would be skipped, and the edited task would be
 // lost.

@@ -139,21 +139,13 @@ type auditData struct {
 const shownEntries = 200
 
 func audit(v *visit) (answer, error) {
-	entries, err := v.Book.Entries(v.r.Context())
+	d := auditData{Who: v.r.URL.Query().Get("who")}
+	entries, err := v.Book.Entries(v.r.Context(), access.EntryFilter{Who: d.Who, Limit: shownEntries + 1})
 	if err != nil {
 		return answer{}, err
 	}
-	d := auditData{Who: v.r.URL.Query().Get("who")}
-	for _, e := range entries {
-		if d.Who != "" && !e.By(d.Who) {
-			continue
-		}
-		if len(d.Entries) == shownEntries {
-			d.More = true
-			break
-		}
-		d.Entries = append(d.Entries, e)
-	}
+	d.More = len(entries) > shownEntries
+	d.Entries = entries[:min(len(entries), shownEntries)]
 	return answer{page: "audit", title: "Audit log", section: "audit", data: d}, nil
 }
 

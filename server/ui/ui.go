@@ -224,6 +224,11 @@ func failure(status int, text string, args ...any) error {
 
 func (p *pages) serve(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if route.Stream && r.Method == http.MethodHead { // it would run in full
+			w.Header().Set("Allow", route.Method)
+			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+			return
+		}
 		if !route.Stream {
 			ctx, cancel := context.WithTimeout(r.Context(), longest)
 			defer cancel()

@@ -179,8 +179,8 @@ func (s *Store) pin(ctx context.Context, d *doc, p *pin) (*doc, error) {
 const mostUnit = 20<<20 - 64<<10
 
 // errTooLarge refuses a unit before any of it is written.
-var errTooLarge = fmt.Errorf("%w: what is stored together is first written into one document, which has 20 MiB at most: "+
-	"bring fewer tasks in one call, or smaller args", store.ErrUnstorable)
+var errTooLarge = fmt.Errorf("%w: what is stored together is first written into one document, which has 20 MiB at most"+
+	": bring fewer tasks in one call, or smaller args", store.ErrUnstorable)
 
 // alone is for calls that are one unit: if the unit was too large, it adds to the error that nothing was stored.
 func alone(err error) error {

@@ -64,8 +64,8 @@ func (h *head) sign() {
 const passed gocb.Cas = 1
 
 // errUntold says that nobody can tell whether a write happened.
-var errUntold = fmt.Errorf("the answer to a write was lost, and what it wrote has changed too much since to tell whether"+
-	" it happened: %w", store.ErrUnavailable)
+var errUntold = fmt.Errorf("the answer to a write was lost, and what it wrote has changed too much since to tell "+
+	"whether it happened: %w", store.ErrUnavailable)
 
 // open reports whether the document has work to be done.
 func (h *head) open() bool { return h.Unit != nil || h.Tell != "" || h.Gone }

@@ -56,8 +56,8 @@ func TestALeaseThatArrivesAfterTheDeathOfItsWorker(t *testing.T) {
 	}
 }
 
-// The leader cannot look for all leases of a dead worker, because one of the tasks has changed meanwhile. It looks again,
-// and finds a lease that arrives after that.
+// The leader cannot look for all leases of a dead worker, because one of the tasks has changed meanwhile. It looks
+// again, and finds a lease that arrives after that.
 func TestADeadWorkerIsListedUntilAllItsLeasesWereLookedFor(t *testing.T) {
 	r := newRig(t, 1)
 	x, y := r.task("x", nil), r.task("y", nil)

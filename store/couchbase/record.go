@@ -61,6 +61,10 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) (records []st
 	}
 	records, err = s.recordsOf(ctx, ids)
 	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(a.Name, b.Name) })
+	if f.Backward {
+		slices.Reverse(records)
+		records = slices.DeleteFunc(records, func(r store.Record) bool { return r.Name >= f.Until() })
+	}
 	records = slices.DeleteFunc(records, func(r store.Record) bool { return r.Name <= f.After })
 	if f.Limit > 0 && len(records) > f.Limit {
 		records = records[:f.Limit]

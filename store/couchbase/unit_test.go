@@ -86,8 +86,8 @@ func TestAUnitThatTwoCarryOutKeepsItsTasks(t *testing.T) {
 	r.all(true, "x")
 }
 
-// A workflow that is enqueued again under its ids, after it has run and was archived, creates nothing, as tasks that need
-// nothing do.
+// A workflow that is enqueued again under its ids, after it has run and was archived, creates nothing, as tasks that
+// need nothing do.
 func TestAWorkflowThatIsEnqueuedTwiceRunsOnce(t *testing.T) {
 	r := newRig(t, 1)
 	root := r.task("root", nil)

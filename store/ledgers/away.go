@@ -269,7 +269,8 @@ func (l *ledger) pause(probed time.Duration) time.Duration {
 	return pause
 }
 
-// try makes a cheap query by an engine, which it returns. If the schema is gone, it looks for the ledger on all servers.
+// try makes a cheap query by an engine, which it returns. If the schema is gone, it looks for the ledger on all
+// servers.
 func (l *ledger) try() (*postgres.Store, error) {
 	l.mu.Lock()
 	engine, writes, at, broken := l.engine, l.writes, l.at, l.broken
@@ -302,8 +303,8 @@ func (l *ledger) try() (*postgres.Store, error) {
 	return engine, seen.problem(l.no)
 }
 
-// connects fails if the server refuses a new connection because it does not run. Other errors prove nothing: it may have
-// too many clients, or take long to log them in. The ledgers of a server share the result of a dial that failed.
+// connects fails if the server refuses a new connection because it does not run. Other errors prove nothing: it may
+// have too many clients, or take long to log them in. The ledgers of a server share the result of a dial that failed.
 func (at *server) connects(ctx context.Context) error {
 	at.dialing.Lock()
 	defer at.dialing.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/tuskqueue/tusk/store"
 )
 
-// A worker with late calls to many ledgers of a server signs off. It waits for all of them together, and has half of its
-// time left to tell the ledgers.
+// A worker with late calls to many ledgers of a server signs off. It waits for all of them together, and has half of
+// its time left to tell the ledgers.
 func TestASignOffDoesNotUseUpItsTime(t *testing.T) {
 	at, s, worker := new(server), new(Store), store.ID(store.NewToken())
 	s.life, s.close = context.WithCancel(context.Background())

@@ -97,7 +97,8 @@ func TestTheOnlySynchronousStandbyIsNotPromoted(t *testing.T) {
 	defer cancel()
 	synchronous := func(names string) {
 		t.Helper()
-		for _, text := range []string{"alter system set synchronous_standby_names = '" + names + "'", "select pg_reload_conf()"} {
+		for _, text := range []string{"alter system set synchronous_standby_names = '" + names + "'",
+			"select pg_reload_conf()"} {
 			if err := all[0].Exec(ctx, text); err != nil {
 				t.Fatal(err)
 			}

@@ -183,7 +183,8 @@ func TestAllLedgersAreFencedOrNone(t *testing.T) {
 	}
 }
 
-// A server has a fenced copy of an open ledger, of the same epoch. It is dropped, and never opened instead of the ledger.
+// A server has a fenced copy of an open ledger, of the same epoch. It is dropped, and never opened instead of the
+// ledger.
 func TestAFencedCopyOfTheSameEpochIsACopy(t *testing.T) {
 	_, dsns := servers(t, 1)
 	dsn := three.DSN(t)

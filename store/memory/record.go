@@ -19,8 +19,12 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Reco
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var records []store.Record
-	for _, name := range slices.Sorted(maps.Keys(s.records[f.Kind])) {
-		if len(f.Names) > 0 && !slices.Contains(f.Names, name) || name <= f.After {
+	names := slices.Sorted(maps.Keys(s.records[f.Kind]))
+	if f.Backward {
+		slices.Reverse(names)
+	}
+	for _, name := range names {
+		if len(f.Names) > 0 && !slices.Contains(f.Names, name) || name <= f.After || f.Backward && name >= f.Until() {
 			continue
 		}
 		if f.Limit > 0 && len(records) == f.Limit {

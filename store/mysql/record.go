@@ -17,7 +17,9 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) (records []st
 		return nil, wrap("records", err)
 	}
 	text, args := q("record.all"), []any{[]byte(f.Kind), []byte(f.After)}
-	if len(f.Names) > 0 {
+	if f.Backward {
+		text, args[1] = q("record.backward"), []byte(f.Until())
+	} else if len(f.Names) > 0 {
 		text = list("record.named", "?", len(f.Names))
 		for _, name := range f.Names {
 			args = append(args, []byte(name))

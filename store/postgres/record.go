@@ -20,7 +20,9 @@ var _ store.Looker = (*Store)(nil)
 // Records implements store.Recorder.
 func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	statement, args := "records", []any{f.Kind, f.After, cmp.Or(f.Limit, math.MaxInt32)}
-	if len(f.Names) > 0 {
+	if f.Backward {
+		statement, args[1] = "records_backward", f.Until()
+	} else if len(f.Names) > 0 {
 		// No record has a name that cannot be stored as text.
 		names := slices.DeleteFunc(slices.Clone(f.Names), func(name string) bool {
 			return strings.Contains(name, "\x00") || !utf8.ValidString(name)

@@ -94,16 +94,21 @@ func (w *work) claim(r store.ClaimRequest) ([]store.Task, error) {
 	}
 	var tasks []store.Task
 	for _, queue := range r.Queues {
-		lanes, err := w.ready(queue, int64(r.Limit-len(tasks)))
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range lanes {
-			if len(tasks) >= r.Limit {
-				return tasks, nil
-			}
-			if tasks, err = w.claimLane(l, r, tasks); err != nil {
+		for again := true; again; {
+			lanes, err := w.ready(queue, int64(r.Limit-len(tasks)))
+			if err != nil {
 				return nil, err
+			}
+			again = false
+			for _, l := range lanes {
+				before := len(tasks)
+				if before >= r.Limit {
+					return tasks, nil
+				}
+				if tasks, err = w.claimLane(l, r, tasks); err != nil {
+					return nil, err
+				}
+				again = again || len(tasks) == before // it counted tasks that lanes behind it may have
 			}
 		}
 	}
@@ -152,6 +157,8 @@ func (w *work) claimLane(l *lane, r store.ClaimRequest, tasks []store.Task) ([]s
 	}
 	n := int64(len(tasks) - before)
 	if n == 0 { // the counter of a damaged file is wrong; corrected, it does not hold up other lanes
+		w.store.log.Warn("sqlite: a lane counts available tasks that do not exist: its counter is set to 0", "queue", l.queue,
+			"priority", l.priority, "counted", l.available)
 		l.available, l.changed = 0, true
 		return tasks, nil
 	}

@@ -1,10 +1,14 @@
 package sqlite_test
 
 import (
+	"bytes"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/sqlite"
 )
 
 // Damaged rows, which the owner of the file can write, do not hide or hold up anything else.
@@ -42,7 +46,12 @@ func TestDamagedRowsHideNoOthers(t *testing.T) {
 // A lane that counts tasks that do not exist, as it may after .recover, holds up no other lane.
 func TestALaneThatCountsWrongHoldsUpNoOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tusk.db")
-	s := open(t, path)
+	var log bytes.Buffer
+	s, err := sqlite.New(t.Context(), pool(t, path), sqlite.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	if _, err := s.Migrate(t.Context(), -1); err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +66,14 @@ func TestALaneThatCountsWrongHoldsUpNoOther(t *testing.T) {
 	}
 	db := pool(t, path)
 	execute(t, db, "update tusk_lane set available = 7 where priority = -5")
-	if second := claim(t, s, w, 10); len(second) != 1 || second[0].ID != tasks[1].ID {
+	if second := claim(t, s, w, 5); len(second) != 1 || second[0].ID != tasks[1].ID {
 		t.Errorf("%+v", second)
+	}
+	if more := claim(t, s, w, 5); len(more) != 0 {
+		t.Errorf("%+v", more)
+	}
+	if n := strings.Count(log.String(), "level=WARN"); n != 1 || !strings.Contains(log.String(), "priority=-5 counted=7") {
+		t.Errorf("%d warnings: %s", n, log.String())
 	}
 	var counted int
 	if err := db.QueryRow("select sum(available) from tusk_lane").Scan(&counted); err != nil || counted != 0 {

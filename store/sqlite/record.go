@@ -14,7 +14,9 @@ import (
 func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	most := cmp.Or(f.Limit, -1) // -1: no limit
 	statement, args := "record.list", []any{f.Kind, f.After, most}
-	if len(f.Names) > 0 {
+	if f.Backward {
+		statement, args = "record.backward", []any{f.Kind, f.Until(), most}
+	} else if len(f.Names) > 0 {
 		names := slices.Compact(slices.Sorted(slices.Values(f.Names)))
 		statement, args = "record.named", []any{f.Kind, inJSON(names), f.After, most}
 	}

@@ -1,10 +1,12 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -39,6 +41,7 @@ type Store struct {
 	long    chan struct{} // has room for reads that may take long
 	bell    bell.Bell
 	counts  counters
+	log     *slog.Logger
 
 	busy atomic.Bool // the latest claim found tasks
 	// When leases are next compared with what their workers say they hold.
@@ -66,6 +69,8 @@ var ErrClosed = errors.New("store is closed")
 type Options struct {
 	// CloseDB makes Close close the pool, too. So does New if it fails.
 	CloseDB bool
+	// Logger receives warnings. Default: slog.Default().
+	Logger *slog.Logger
 }
 
 // New creates a store on an open pool, which may be the program's own. It sets the file to write-ahead logging. Call
@@ -79,7 +84,7 @@ func New(ctx context.Context, db *sql.DB, o Options) (*Store, error) {
 		}
 		return nil, err
 	}
-	s.owned = o.CloseDB
+	s.owned, s.log = o.CloseDB, cmp.Or(o.Logger, slog.Default())
 	return s, nil
 }
 

@@ -137,6 +137,12 @@ var recordClauses = []clause{
 				}
 			}
 		}
+		for before, want := range map[string]string{"": "53", "6": "53", "5": "31", "4": "31", "3": "1", "1": ""} {
+			f := store.RecordFilter{Kind: "x", Backward: true, Before: before, Limit: 2}
+			if got := t.bodies(f); got != want {
+				t.Errorf("backward from %q: %q, want %q", before, got, want)
+			}
+		}
 	}},
 	{"record/tasks come with it, both or neither", func(t *T) {
 		r := store.Record{Kind: "x", Name: "n", Body: []byte(`1`)}

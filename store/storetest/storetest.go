@@ -57,10 +57,11 @@ type clause struct {
 }
 
 func clauses() []clause {
-	return slices.Concat(enqueueClauses, keyClauses, tenantClauses, claimClauses, extendClauses, finishClauses,
-		exchangeClauses, parkClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses, witnessClauses, pruneClauses,
-		readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses, raceClauses, needRaceClauses,
-		raceCommitClauses, endClauses, namedClauses, archiveClauses, restoreClauses, crowdClauses,
+	return slices.Concat(enqueueClauses, keyClauses, repeatClauses, tenantClauses, claimClauses, extendClauses,
+		finishClauses, exchangeClauses, parkClauses, needClauses, turnClauses, leadClauses, admitClauses, rescueClauses,
+		witnessClauses, pruneClauses, readClauses, editClauses, changedClauses, recordClauses, txClauses, heldClauses,
+		raceClauses, needRaceClauses, raceCommitClauses, endClauses, namedClauses, archiveClauses, restoreClauses,
+		crowdClauses,
 		ringClauses)
 }
 

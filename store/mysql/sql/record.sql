@@ -5,6 +5,13 @@ where kind = ? and name > ?
 order by name
 limit ?
 
+-- name: record.backward
+select name, version, body, updated_at
+from tusk_record force index (primary)
+where kind = ? and name < ?
+order by name desc
+limit ?
+
 -- name: record.named
 select name, version, body, updated_at
 from tusk_record force index (primary)

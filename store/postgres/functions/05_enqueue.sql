@@ -64,7 +64,7 @@ begin
   values (_queue, _key, w.id, case when _conflict = 2 then coalesce(_source, _now) end, 1)
   on conflict (queue, key) do update
   set holder = excluded.holder, tasks = y.tasks + 1, source_at = greatest(y.source_at, excluded.source_at)
-  where y.holder is null and not (_conflict = 3 and y.tasks > 0)
+  where y.holder is null and y.ended is distinct from excluded.holder and not (_conflict = 3 and y.tasks > 0)
     and (_conflict = 2 and _source <= y.source_at) is not true;
   if found then
     perform tusk_fn.place(w);
@@ -78,6 +78,10 @@ begin
   elsif _conflict = 2 then
     update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue
       and y.key = _key;
+  end if;
+  if w.id = k.holder or w.id = k.ended then -- the call is a repetition
+    id := w.id; result := 2;
+    return;
   elsif k.holder is null then
     id := coalesce(k.ended, '00000000-0000-0000-0000-000000000000'); result := 2;
     return;

@@ -38,14 +38,14 @@ values ($2::uuid, 1, $1::bigint, greatest(statement_timestamp(),
 returning true
 
 -- name: add_keyed
--- One task with the key $10 ($11 with its tenant), if that is free. If $12 is true, only if the key has no tasks at
--- all. Otherwise, or at another isolation level, the caller uses the function put.
+-- One task with the key $10 ($11 with its tenant), if that is free and the call is no repetition. If $12 is true, only
+-- if the key has no tasks at all. Otherwise, or at another isolation level, the caller uses the function put.
 with mine as (
   insert into tusk.key as k (queue, key, holder, tasks)
   select $1::bigint >> 16, $11::text, $2::uuid, 1
   where pg_catalog.current_setting('transaction_isolation') = 'read committed'
   on conflict (queue, key) do update set holder = excluded.holder, tasks = k.tasks + 1
-  where k.holder is null and not ($12::boolean and k.tasks > 0)
+  where k.holder is null and k.ended is distinct from excluded.holder and not ($12::boolean and k.tasks > 0)
   returning true)
 insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, key)
 select $1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea,

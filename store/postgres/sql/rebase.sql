@@ -79,6 +79,12 @@ select case when exists (select from tusk.open_need) then nextval('tusk.beside')
   setval('tusk.doubt_n', greatest(nextval('tusk.doubt_n'), (select max(d.n) from tusk.doubt d))),
   setval('tusk.task_n', greatest(nextval('tusk.task_n'), (select max(w.n) from tusk.unready w) & -256)),
   setval(pg_get_serial_sequence('tusk.attempt', 'n'), (select max(a.n) from tusk.attempt a));
+-- The database may be a copy, so it no longer owns the archive. Package archive can give it back (Keep).
+delete from tusk.record r where r.kind = 'archive' and r.name = 'owner_before_rebase'
+  and exists (select from tusk.record o where o.kind = 'archive' and o.name = 'owner');
+update tusk.record r set name = 'owner_before_rebase', version = nextval('tusk.record_version'),
+  updated_at = clock_timestamp()
+where r.kind = 'archive' and r.name = 'owner';
 delete from tusk.catalogue;
 update tusk.catalogue_end e set upto = '0', added = 0;
 update tusk.grace g set over = '1:1:', next = '1:1:', upto = '0';

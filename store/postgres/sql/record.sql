@@ -4,6 +4,12 @@ from tusk.record
 where kind = $1 and name > $2
 order by name collate "C" limit $3
 
+-- name: records_backward
+select kind, name, version, body, updated_at
+from tusk.record
+where kind = $1 and name < $2
+order by name collate "C" desc limit $3
+
 -- name: records_named
 select r.kind, r.name, r.version, r.body, r.updated_at
 from (select distinct n from pg_catalog.unnest($4::pg_catalog.text[]) n) n

@@ -1,6 +1,9 @@
 -- name: record.list
 select name, version, body, updated_at from tusk_record where kind = ? and name > ? order by name limit ?;
 
+-- name: record.backward
+select name, version, body, updated_at from tusk_record where kind = ? and name < ? order by name desc limit ?;
+
 -- name: record.named
 select name, version, body, updated_at from tusk_record
 where kind = ? and name in (select value from json_each(?)) and name > ?

@@ -1,0 +1,77 @@
+package alert
+
+import (
+	"context"
+	"time"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// pieceOfSpan is how much of a span is read at once: statistics are large.
+const pieceOfSpan = 15 * time.Minute
+
+// ends remembers when attempts ended, because a span may be 30 days: most engines read every minute of it.
+type ends struct {
+	since, until time.Time            // the time that was read
+	last         map[string]time.Time // the last minute in which an attempt ended in a queue
+}
+
+// add learns the statistics since some time. They must reach until now.
+func (e *ends) add(stats []store.Stat, since, now time.Time) {
+	if e.last == nil || e.until.Before(since) { // what lies between is not known
+		*e = ends{since: since, last: map[string]time.Time{}}
+	}
+	e.learn(stats)
+	e.until = now.Truncate(time.Minute)
+}
+
+func (e *ends) learn(stats []store.Stat) {
+	for i := range stats {
+		s := &stats[i]
+		if s.Completed+s.Failed+s.Discarded+s.Cancelled > 0 && s.At.After(e.last[s.Queue]) {
+			e.last[s.Queue] = s.At
+		}
+	}
+}
+
+// reach reads further back, piece by piece, until it knows all since from or an attempt has ended in each of the
+// queues. If it fails, it goes on from there the next time.
+func (e *ends) reach(
+	ctx context.Context, from time.Time, queues []string,
+	read func(context.Context, store.StatsFilter) ([]store.Stat, error),
+) error {
+	for e.since.After(from) && !e.all(from, queues) {
+		start := e.since.Add(-pieceOfSpan)
+		if start.Before(from) {
+			start = from
+		}
+		stats, err := read(ctx, store.StatsFilter{Bucket: time.Minute, From: start, Until: e.since})
+		if err != nil {
+			return err
+		}
+		e.learn(stats)
+		e.since = start
+	}
+	return nil
+}
+
+// all reports whether an attempt has ended in each of the queues since some time.
+func (e *ends) all(since time.Time, queues []string) bool {
+	for _, q := range queues {
+		if e.last[q].Before(since) {
+			return false
+		}
+	}
+	return true
+}
+
+// in returns the queues in which attempts have ended since some time.
+func (e *ends) in(since time.Time) map[string]bool {
+	ended := map[string]bool{}
+	for queue, at := range e.last {
+		if !at.Before(since) {
+			ended[queue] = true
+		}
+	}
+	return ended
+}

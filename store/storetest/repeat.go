@@ -1,0 +1,37 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/tuskqueue/tusk/store"
+)
+
+// A caller whose answer was lost repeats an enqueue with the same id.
+var repeatClauses = []clause{
+	{"enqueue/a keyed enqueue that is repeated stores nothing, and the key stays free", func(t *T) {
+		worker := t.worker()
+		for _, c := range []store.OnConflict{store.Skip, store.Replace, store.Rerun, store.Once} {
+			name := fmt.Sprint("key-", c)
+			n := newTask(key(name), conflict(c))
+			again := func(when string) {
+				t.Helper()
+				if r := t.add(n)[0]; r != (store.Enqueued{ID: n.ID, Result: store.Skipped}) {
+					t.Errorf("%v, %s: %+v", c, when, r)
+				}
+			}
+			t.add(n)
+			task := t.takeOne(worker)
+			again("running")
+			t.mustEnd(to(store.Completed, task))
+			again("ended")
+			t.is(n.ID, store.Completed)
+			if more := t.take(worker, 10); len(more) != 0 {
+				t.Errorf("%v: it runs again: %+v", c, more)
+			}
+			if r := t.add(newTask(key(name)))[0]; r.Result != store.Added {
+				t.Errorf("%v: the next task with the key: %+v", c, r)
+			}
+			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		}
+	}},
+}
