@@ -117,21 +117,28 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	return nil
 }
 
-// unfence opens ledgers that this call has fenced. No other server has to answer: if another command has opened a
-// ledger elsewhere, it has changed the epoch of the fenced schema, and unfence leaves that alone.
+// unfence opens ledgers that this call has fenced, and tries each. No other server has to answer: if another command
+// has opened a ledger elsewhere, it has changed the epoch of the fenced schema, and unfence leaves that alone.
 func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
-	defer cancel()
+	ctx = context.WithoutCancel(ctx)
 	for _, one := range fenced {
-		err := one.open(within, one.epoch+1, nil)
-		if err != nil && !errors.Is(err, errChanged) {
-			err = fmt.Errorf("ledger %d stays fenced on %s: tusk ledgers open %d --on %s: %w", one.no, one.at.name, one.no,
-				one.at.name, err)
-		}
-		failed = errors.Join(failed, err)
+		failed = errors.Join(failed, one.unfence(ctx))
 	}
+	within, cancel := context.WithTimeout(ctx, backWithin)
+	defer cancel()
 	_, err := s.find(within)
 	return errors.Join(failed, err)
+}
+
+func (one schema) unfence(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, backWithin)
+	defer cancel()
+	err := one.open(within, one.epoch+1, nil)
+	if err != nil && !errors.Is(err, errChanged) {
+		err = fmt.Errorf("ledger %d stays fenced on %s: tusk ledgers open %d --on %s: %w", one.no, one.at.name, one.no,
+			one.at.name, err)
+	}
+	return err
 }
 
 // hasTables fails for a ledger that has no tables, because the command that makes it is at work or was cut off.

@@ -24,10 +24,12 @@ type Moved struct {
 const (
 	replayWithin = 30 * time.Second // for a standby to replay what was written before a fence
 	cutWithin    = 10 * time.Second // for a standby to stop replicating
-	backWithin   = time.Minute      // to undo a promotion that failed
 	replayAgain  = 5 * time.Millisecond
 	mostDriven   = 50_000_000 // maximum number of transaction ids that a copy uses up
 )
+
+// backWithin is the limit for each step that undoes a fence or a promotion. Tests reduce it.
+var backWithin = time.Minute
 
 // Move moves ledgers to another server of the URL. If that is a standby of the server that has all of them, it is
 // promoted and nothing is copied: the ledgers are unusable for a second or two, whatever their size. Ledgers that stay
