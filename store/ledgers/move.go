@@ -141,13 +141,14 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 		if one.fenced {
 			continue
 		}
-		one, err := one.fence(ctx)
+		one, err := s.fenceOne(ctx, one)
 		if err != nil {
 			return back(fmt.Errorf("ledger %d: %w", one.no, err))
 		}
 		fenced = append(fenced, one)
 	}
 	if !arrived {
+		s.step("waiting until %s has replayed all writes", target.name)
 		if err := hasAll(ctx, source, target, replayWithin); err != nil {
 			return back(err)
 		}
@@ -175,6 +176,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 			}
 		}
 	}
+	s.step("promoting %s", target.name)
 	var up bool
 	err = target.pool.QueryRow(ctx, "select pg_promote()").Scan(&up)
 	if err == nil && !up {
