@@ -160,3 +160,5 @@ func TestConformancePinned(t *testing.T) { storetest.Run(t, engine((*ledgers.Sto
 
 // Keys that are used again and again, over ledgers in which keys and tasks are apart.
 func TestReruns(t *testing.T) { storetest.Reruns(t, engine(func(*ledgers.Store) {}), 500) }
+
+func BenchmarkTicks(b *testing.B) { storetest.BenchTicks(b, engine(func(*ledgers.Store) {})) }
