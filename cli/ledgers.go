@@ -33,6 +33,7 @@ type placer interface {
 	Move(ctx context.Context, to string, numbers ...int) (ledgers.Moved, error)
 	Fence(ctx context.Context, numbers ...int) error
 	Open(ctx context.Context, server string, numbers ...int) error
+	OnStep(do func(step string))
 	DropCopies(ctx context.Context, dry bool) ([]ledgers.Place, error)
 	GiveUp(ctx context.Context, dry bool, on string, numbers ...int) ([]ledgers.Loss, error)
 }
@@ -122,7 +123,10 @@ ledger are rejected. If a move is cut off, the same command continues it.`,
 				if err := app.confirm(&agreed, what); err != nil {
 					return err
 				}
+				step, end := newProgress(app, 0).steps()
+				p.OnStep(step)
 				m, err := p.Move(cmd.Context(), to, numbers...)
+				end()
 				if err != nil {
 					return err
 				}
@@ -161,7 +165,12 @@ ledger for 30 s, it fails and names them, and all ledgers stay open.`,
 			if err != nil {
 				return err
 			}
-			return app.withLedgers(cmd.Context(), func(p placer) error { return p.Fence(cmd.Context(), numbers...) })
+			return app.withLedgers(cmd.Context(), func(p placer) error {
+				step, end := newProgress(app, 0).steps()
+				p.OnStep(step)
+				defer end()
+				return p.Fence(cmd.Context(), numbers...)
+			})
 		},
 	}
 }

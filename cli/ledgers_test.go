@@ -3,8 +3,12 @@
 package cli
 
 import (
+	"context"
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/tuskqueue/tusk/store/postgres/pgtest"
 )
@@ -116,6 +120,34 @@ func TestLedgersAreGivenUp(t *testing.T) {
 	}
 	if got := sh.json("tasks", "show", sh.enqueue("echo", `{}`))[0]["state"]; got != "available" {
 		t.Errorf("a task is %v", got)
+	}
+}
+
+// A fence waits for a transaction. A terminal is shown what for.
+func TestALongFenceShowsWhatItWaitsFor(t *testing.T) {
+	sh := newShell(t)
+	one := pgtest.DSN(t)
+	sh.env = append(sh.env, "TUSK_DATABASE_URL=ledgers: "+one)
+	sh.must("migrate", "up", "--ledgers", "2")
+	c, err := pgx.Connect(t.Context(), one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close(context.Background())
+	if _, err := c.Exec(t.Context(), "begin; lock table tusk_1_of_2.log in row exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	terminal := &process{t: t}
+	app := newApp(strings.NewReader(""), io.Discard, terminal, sh.env)
+	app.watched = true
+	status := make(chan int, 1)
+	go func() { status <- app.main([]string{"ledgers", "fence", "0", "1"}) }()
+	terminal.await(`ledger 1: waiting for transactions to end  1s`)
+	if _, err := c.Exec(t.Context(), "rollback"); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-status; got != exitOK || !strings.HasSuffix(terminal.log(), "\r\x1b[K") {
+		t.Errorf("status %d: %q", got, terminal.log())
 	}
 }
 

@@ -25,11 +25,6 @@ func newProgress(app *App, size int64) *progress {
 // add counts progress in the units of size. tasks is the number of tasks so far.
 func (p *progress) add(bytes int64, tasks int) {
 	p.done += bytes
-	if !p.app.watched || p.app.flags.quiet || time.Since(p.started) < patience ||
-		time.Since(p.drawn) < 100*time.Millisecond {
-		return
-	}
-	p.drawn = time.Now()
 	rate := float64(tasks) / max(time.Since(p.started).Seconds(), 0.001)
 	line := fmt.Sprintf("%d tasks  %.0f/s", tasks, rate)
 	if p.size > 0 {
@@ -38,6 +33,46 @@ func (p *progress) add(bytes int64, tasks int) {
 		full := int(share * width)
 		line = fmt.Sprintf("[%s%s] %3.0f%%  %s", strings.Repeat("#", full), strings.Repeat(".", width-full), share*100, line)
 	}
+	p.draw(line)
+}
+
+// steps draws the step that a command is at, and for how long, until end is called.
+func (p *progress) steps() (step func(text string), end func()) {
+	steps, over := make(chan string), make(chan struct{})
+	go func() {
+		defer close(over)
+		defer p.end()
+		tick := time.NewTicker(patience)
+		defer tick.Stop()
+		var text string
+		began := time.Now()
+		for {
+			select {
+			case next, is := <-steps:
+				if !is {
+					return
+				}
+				text, began = next, time.Now()
+			case <-tick.C:
+			}
+			if text != "" {
+				p.draw(fmt.Sprintf("%s  %s", p.app.clean(text), time.Since(began).Truncate(time.Second)))
+			}
+		}
+	}()
+	return func(text string) { steps <- text }, func() {
+		close(steps)
+		<-over
+	}
+}
+
+// draw replaces the line on the terminal, at most ten times a second.
+func (p *progress) draw(line string) {
+	if !p.app.watched || p.app.flags.quiet || time.Since(p.started) < patience ||
+		time.Since(p.drawn) < 100*time.Millisecond {
+		return
+	}
+	p.drawn = time.Now()
 	fmt.Fprintf(p.app.Err, "\r\x1b[K%s", line)
 }
 

@@ -3,6 +3,7 @@
 package storm
 
 import (
+	"database/sql"
 	"encoding/json"
 	"os"
 	"reflect"
@@ -174,14 +175,40 @@ func (c *checker) transactions() {
 	}
 }
 
-func (c *checker) column(table string) []string { return c.texts("select id from " + table) }
+// column returns the ids in one of the storm's own tables, on all servers. A promoted standby has the rows of its
+// server, too.
+func (c *checker) column(table string) (ids []string) {
+	if c.ground.cluster == nil {
+		return c.texts("select id from " + table)
+	}
+	dbs, err := engines[many].pools(c.ground.dsn)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer dbs.Close()
+	seen := map[string]bool{}
+	for _, db := range dbs {
+		for _, row := range c.textsIn(db, "select id || ' ' || token from "+table) {
+			if !seen[row] {
+				seen[row] = true
+				id, _, _ := strings.Cut(row, " ")
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
+}
 
 // texts returns the texts that a query finds.
 func (c *checker) texts(query string) (texts []string) {
 	if c.ground.admin == nil { // there is nothing to query
 		return nil
 	}
-	rows, err := c.ground.admin.QueryContext(c.t.Context(), query)
+	return c.textsIn(c.ground.admin, query)
+}
+
+func (c *checker) textsIn(db *sql.DB, query string) (texts []string) {
+	rows, err := db.QueryContext(c.t.Context(), query)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -62,10 +62,12 @@ func newLoser(t *testing.T, name string) *loser {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = closeStore() })
-	if l.db, err = l.part.pool(); err != nil {
+	dbs, err := l.part.pools()
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.db.Close() })
+	t.Cleanup(func() { dbs.Close() })
+	l.db = dbs[0]
 	if g.engine != "sqlite" {
 		l.db.SetMaxOpenConns(10)
 	}

@@ -4,7 +4,6 @@ package storm
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -23,7 +22,7 @@ type producer struct {
 	random *rand.Rand
 	client *tusk.Client
 	log    *history
-	db     *sql.DB
+	dbs    pools
 	recent []tusk.ID // may be cancelled
 	// May also change their priority: no check depends on their order.
 	free  []tusk.ID
@@ -42,7 +41,7 @@ func playProducer(p part) error {
 	if err != nil {
 		return err
 	}
-	db, err := p.pool()
+	dbs, err := p.pools()
 	if err != nil {
 		return err
 	}
@@ -55,7 +54,7 @@ func playProducer(p part) error {
 		return err
 	}
 	go log.vitals()
-	a := &producer{part: p, random: rand.New(rand.NewPCG(p.Seed, p.Seed)), client: client, log: log, db: db,
+	a := &producer{part: p, random: rand.New(rand.NewPCG(p.Seed, p.Seed)), client: client, log: log, dbs: dbs,
 		name: fmt.Sprint(p.Seed % 1000)}
 	for {
 		a.round(ctx)
@@ -244,10 +243,10 @@ func (a *producer) graph(ctx context.Context) error {
 // inTx enqueues inside a transaction that also writes a row, and rolls some of these transactions back. The history
 // tells how each ended.
 func (a *producer) inTx(ctx context.Context) error {
-	if a.db == nil {
+	if len(a.dbs) == 0 {
 		return a.keyed(ctx)
 	}
-	tx, err := a.db.BeginTx(ctx, nil)
+	tx, err := a.dbs[a.random.IntN(len(a.dbs))].BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -279,7 +278,7 @@ func (a *producer) inTx(ctx context.Context) error {
 
 // bySQL enqueues like a program in another language. The id is known before the commit.
 func (a *producer) bySQL(ctx context.Context) error {
-	tx, err := a.db.BeginTx(ctx, nil)
+	tx, err := a.dbs[0].BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}

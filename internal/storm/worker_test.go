@@ -4,7 +4,6 @@ package storm
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -89,13 +88,11 @@ func playWorker(p part) error {
 		return err
 	}
 	defer closeStore()
-	db, err := p.pool()
+	dbs, err := p.pools()
 	if err != nil {
 		return err
 	}
-	if db != nil {
-		defer db.Close()
-	}
+	defer dbs.Close()
 	config, closePlace, err := p.config(ctx, engine)
 	if err != nil {
 		return err
@@ -112,7 +109,7 @@ func playWorker(p part) error {
 	case 1: // a worker with leases of the usual size
 		slots, ahead = 50, 500
 	}
-	worker, err := tusk.NewWorker(client, (&hands{p, log, db}).mux(),
+	worker, err := tusk.NewWorker(client, (&hands{p, log, dbs}).mux(),
 		&tusk.WorkerConfig{Queues: queues, Concurrency: slots, ReadAhead: ahead, Lease: stormLease,
 			Poll: 200 * time.Millisecond, ShutdownTimeout: time.Second, Logger: quiet, Middleware: []tusk.Middleware{log.watch},
 			Retention: tusk.Retention{Completed: 300 * time.Hour, Cancelled: 300 * time.Hour}})
@@ -182,7 +179,7 @@ func crowdOfGoroutines() string {
 type hands struct {
 	part part
 	log  *history
-	db   *sql.DB
+	dbs  pools
 }
 
 func (h *hands) mux() *tusk.Mux {
@@ -303,16 +300,17 @@ func (p part) patiently(ctx context.Context) (store.Store, func() error, error) 
 	}
 }
 
-// pool opens a pool for users' transactions. It returns nil if the engine has none.
-func (p part) pool() (*sql.DB, error) {
-	if !p.transacts() {
-		return nil, nil
+// pools opens a pool for users' transactions on each server, or none if the engine takes part in no transactions of
+// users.
+func (p part) pools() (pools, error) {
+	all := strings.Fields(p.DSN)
+	for i := range all {
+		var err error
+		if all[i], err = named(all[i], nameUser); err != nil {
+			return nil, err
+		}
 	}
-	dsn, err := named(p.DSN, nameUser)
-	if err != nil {
-		return nil, err
-	}
-	return engines[p.Engine].pool(dsn)
+	return engines[p.Engine].pools(strings.Join(all, " "))
 }
 
 // transacts reports whether the engine takes part in transactions of users.
@@ -320,7 +318,7 @@ func (p part) transacts() bool { return engines[p.Engine].pool != nil }
 
 // insert returns the statement that inserts into one of the storm's own tables.
 func (p part) insert(table string) string {
-	if p.Engine == "postgres" {
+	if p.Engine == "postgres" || p.Engine == many {
 		return "insert into " + table + " (id, token) values ($1, $2)"
 	}
 	return "insert into " + table + " (id, token) values (?, ?)"

@@ -63,9 +63,22 @@ func (h *hands) linger(_ context.Context, t *tusk.Task[load]) error {
 }
 
 // completeTx begins a transaction, writes a row in it, and completes the task in it. The transaction ends with the
-// context: it is rolled back, or its commit is cancelled.
+// context: it is rolled back, or its commit is cancelled. Of several servers, the one that has the task accepts this.
 func (h *hands) completeTx(ctx context.Context, t *tusk.Task[load]) (tx *sql.Tx, call int64, err error) {
-	if tx, err = h.db.BeginTx(ctx, nil); err != nil {
+	var failed error
+	for _, i := range rand.Perm(len(h.dbs)) {
+		if tx, call, err = h.completeIn(ctx, h.dbs[i], t); err == nil {
+			return tx, call, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, 0, failed
+}
+
+func (h *hands) completeIn(
+	ctx context.Context, db *sql.DB, t *tusk.Task[load],
+) (tx *sql.Tx, call int64, err error) {
+	if tx, err = db.BeginTx(ctx, nil); err != nil {
 		return nil, 0, err
 	}
 	if _, err := tx.ExecContext(ctx, h.part.insert("storm_effect"), t.ID.String(), t.Lease.String()); err != nil {

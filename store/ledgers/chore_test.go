@@ -11,6 +11,34 @@ import (
 	"github.com/tuskqueue/tusk/store/ledgers"
 )
 
+// A worker with tasks in all ledgers dies. The first rescue reaches its limit in one ledger, and the worker is dead in
+// all.
+func TestADeadWorkerIsDeadInAllLedgers(t *testing.T) {
+	s := open(t, three.DSN(t))
+	term := lead(t, s)
+	dead := store.Worker{ID: store.ID(store.NewToken()), Queues: []string{"q"}}
+	if _, err := s.Extend(t.Context(), store.Beat{Worker: dead, TTL: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	for no := range 3 {
+		add(t, s, keyedInto(s, no, nil))
+	}
+	r := store.ClaimRequest{Worker: dead.ID, Queues: dead.Queues, Limit: 3, Token: store.NewToken()}
+	if got, err := s.Claim(t.Context(), r); err != nil || len(got) != 3 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	eventually(t, "a task is rescued", func() bool {
+		tasks, err := s.Rescue(t.Context(), term, 1)
+		return err == nil && len(tasks) == 1
+	})
+	if left, err := s.Workers(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("workers: %+v, %v", left, err)
+	}
+	if tasks, err := s.Rescue(t.Context(), term, 10); err != nil || len(tasks) != 3 {
+		t.Errorf("all of its tasks: %+v, %v", tasks, err)
+	}
+}
+
 // The disk of a ledger is full. Chores continue in the others, and return the error.
 func TestALedgerThatIsFullHoldsUpNoChoreOfOthers(t *testing.T) {
 	s := open(t, three.DSN(t))

@@ -138,12 +138,16 @@ func withoutPool(dsn string) string {
 	return before + "?" + strings.Join(params, "&")
 }
 
-// Tasks are spread at random over the ledgers, as in queues that are not pinned.
-func TestConformanceSpread(t *testing.T) {
+// spread is the engine whose tasks are spread at random over the ledgers, as in queues that are not pinned.
+func spread() storetest.Engine {
 	e := engine(func(*ledgers.Store) {})
 	e.Spread = true
-	storetest.Run(t, e)
+	return e
 }
+
+func TestConformanceSpread(t *testing.T) { storetest.Run(t, spread()) }
+
+func TestCompareSpread(t *testing.T) { storetest.Compare(t, spread()) }
 
 // With one ledger nothing is in another ledger, and nothing is refused.
 func TestCompareOnOneLedger(t *testing.T) {
@@ -156,3 +160,5 @@ func TestConformancePinned(t *testing.T) { storetest.Run(t, engine((*ledgers.Sto
 
 // Keys that are used again and again, over ledgers in which keys and tasks are apart.
 func TestReruns(t *testing.T) { storetest.Reruns(t, engine(func(*ledgers.Store) {}), 500) }
+
+func BenchmarkTicks(b *testing.B) { storetest.BenchTicks(b, engine(func(*ledgers.Store) {})) }

@@ -65,17 +65,19 @@ func (s *Store) copyAll(ctx context.Context, seen *looked, todo []schema, target
 func (s *Store) copyOne(
 	ctx context.Context, one schema, target *server, dump, psql string,
 ) (began time.Time, err error) {
+	s.step("ledger %d: using up transaction ids of %s", one.no, target.name)
 	if err := driveUp(ctx, one.at, target); err != nil {
 		return began, err
 	}
 	began = time.Now()
 	var own []schema
 	if !one.fenced {
-		if one, err = one.fence(ctx); err != nil {
+		if one, err = s.fenceOne(ctx, one); err != nil {
 			return began, err
 		}
 		own = append(own, one)
 	}
+	s.step("ledger %d: copying it to %s", one.no, target.name)
 	if err = one.copyTo(ctx, target, dump, psql); err == nil {
 		err = s.Open(ctx, target.name, one.no)
 	}

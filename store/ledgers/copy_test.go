@@ -2,6 +2,7 @@ package ledgers_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,18 @@ func TestACopyDoesNotReplaceASchema(t *testing.T) {
 		}
 		if n, err := ledgers.CountIn(t.Context(), operator, 0, store.Filter{Limit: 1}); err != nil {
 			t.Errorf("the ledger stands still: %d, %v", n, err)
+		}
+	}
+}
+
+// stepsOf records the steps of a command, and returns a function that compares them.
+func stepsOf(t *testing.T, s *ledgers.Store) (are func(want ...string)) {
+	var steps []string
+	s.OnStep(func(step string) { steps = append(steps, step) })
+	return func(want ...string) {
+		t.Helper()
+		if !slices.Equal(steps, want) {
+			t.Errorf("steps: %q, want %q", steps, want)
 		}
 	}
 }

@@ -62,12 +62,16 @@ func (one schema) change(ctx context.Context, do func(tx pgx.Tx) error) error {
 	})
 }
 
+// turnWithin is how long a transaction that changes schemas waits for that of another command. Tests reduce it.
+var turnWithin = 5 * time.Second
+
 // lock waits for other commands on the server, and excludes them until the transaction of c ends. The wait is limited,
 // because two commands may wait for each other on different servers.
 func (at *server) lock(ctx context.Context, c interface {
 	Exec(ctx context.Context, text string, args ...any) (pgconn.CommandTag, error)
 }) error {
-	_, err := c.Exec(ctx, fmt.Sprintf("set local lock_timeout = '5s'; select pg_advisory_xact_lock(%d)", epochLock))
+	text := fmt.Sprintf("set local lock_timeout = %d; select pg_advisory_xact_lock(%d)", turnWithin.Milliseconds(), epochLock)
+	_, err := c.Exec(ctx, text)
 	if err != nil {
 		return fmt.Errorf("another command may be at work on %s: try again: %w", at.name, err)
 	}

@@ -253,6 +253,24 @@ func FenceLater(ctx context.Context, s *Store, no int) (fence func() error, err 
 	}, err
 }
 
+// FenceAndFail fences ledgers, calls do, and opens the ledgers again like a call that has failed.
+func FenceAndFail(ctx context.Context, s *Store, do func(), numbers ...int) error {
+	seen, err := s.look(ctx)
+	var fenced []schema
+	for _, no := range numbers {
+		if err == nil {
+			var one schema
+			one, err = seen.on[no][0].fence(ctx)
+			fenced = append(fenced, one)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	do()
+	return s.unfence(ctx, fenced)
+}
+
 // IsPrompt reports whether a ledger's last answer to a claim came soon.
 func IsPrompt(s *Store, no int) bool { return (*s.all.Load())[no].prompt.Load() }
 
@@ -280,11 +298,11 @@ func Owes(s *Store, server int) bool {
 // EpochLock is the advisory lock of commands that change schemas.
 const EpochLock = epochLock
 
-// ShortLocks makes commands wait for locks only briefly until the test ends.
+// ShortLocks makes commands wait for locks, and undo their steps, only briefly until the test ends.
 func ShortLocks(cleanup func(func())) {
-	within := lockedWithin
-	lockedWithin = 200 * time.Millisecond
-	cleanup(func() { lockedWithin = within })
+	within, turn, back := lockedWithin, turnWithin, backWithin
+	lockedWithin, turnWithin, backWithin = 200*time.Millisecond, 500*time.Millisecond, 800*time.Millisecond
+	cleanup(func() { lockedWithin, turnWithin, backWithin = within, turn, back })
 }
 
 // Hears reports whether notifications of a ledger have arrived.

@@ -108,7 +108,7 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 		todo = append(todo, seen.on[no][0])
 	}
 	for _, one := range todo {
-		one, err := one.fence(ctx)
+		one, err := s.fenceOne(ctx, one)
 		if err != nil {
 			return errors.Join(fmt.Errorf("fence: ledger %d: %w", one.no, err), s.unfence(ctx, fenced))
 		}
@@ -117,21 +117,44 @@ func (s *Store) Fence(ctx context.Context, numbers ...int) error {
 	return nil
 }
 
-// unfence opens ledgers that this call has fenced. No other server has to answer: if another command has opened a
-// ledger elsewhere, it has changed the epoch of the fenced schema, and unfence leaves that alone.
-func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), backWithin)
-	defer cancel()
-	for _, one := range fenced {
-		err := one.open(within, one.epoch+1, nil)
-		if err != nil && !errors.Is(err, errChanged) {
-			err = fmt.Errorf("ledger %d stays fenced on %s: tusk ledgers open %d --on %s: %w", one.no, one.at.name, one.no,
-				one.at.name, err)
-		}
-		failed = errors.Join(failed, err)
+// OnStep sets a function that Fence and Move call before each step that may take long, with a text such as "ledger 2:
+// waiting for transactions to end". Set it before they are called.
+func (s *Store) OnStep(do func(step string)) { s.onStep = do }
+
+func (s *Store) step(format string, args ...any) {
+	if s.onStep != nil {
+		s.onStep(fmt.Sprintf(format, args...))
 	}
+}
+
+func (s *Store) fenceOne(ctx context.Context, one schema) (fenced schema, err error) {
+	s.step("ledger %d: waiting for transactions to end", one.no)
+	return one.fence(ctx)
+}
+
+// unfence opens ledgers that this call has fenced, and tries each. No other server has to answer: if another command
+// has opened a ledger elsewhere, it has changed the epoch of the fenced schema, and unfence leaves that alone.
+func (s *Store) unfence(ctx context.Context, fenced []schema) (failed error) {
+	ctx = context.WithoutCancel(ctx)
+	for _, one := range fenced {
+		s.step("ledger %d: opening it again on %s", one.no, one.at.name)
+		failed = errors.Join(failed, one.unfence(ctx))
+	}
+	within, cancel := context.WithTimeout(ctx, backWithin)
+	defer cancel()
 	_, err := s.find(within)
 	return errors.Join(failed, err)
+}
+
+func (one schema) unfence(ctx context.Context) error {
+	within, cancel := context.WithTimeout(ctx, backWithin)
+	defer cancel()
+	err := one.open(within, one.epoch+1, nil)
+	if err != nil && !errors.Is(err, errChanged) {
+		err = fmt.Errorf("ledger %d stays fenced on %s: tusk ledgers open %d --on %s: %w", one.no, one.at.name, one.no,
+			one.at.name, err)
+	}
+	return err
 }
 
 // hasTables fails for a ledger that has no tables, because the command that makes it is at work or was cut off.

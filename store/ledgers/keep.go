@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -218,11 +219,12 @@ func (s *Store) admit(ctx context.Context, term int64, limit int) (store.Admitte
 	return sum, err
 }
 
-// Rescue implements store.Keeper.
+// Rescue implements store.Keeper. It asks the other ledgers even if one has returned as many tasks as the limit allows,
+// because each has to declare the workers dead.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
-	err = s.chore(ctx, limit, func(ctx context.Context, l *ledger, limit int) (int, error) {
+	err = s.chore(ctx, math.MaxInt, func(ctx context.Context, l *ledger, _ int) (int, error) {
 		got, err := ask(ctx, l, func(ctx context.Context, e *postgres.Store) ([]store.Task, error) {
-			return e.Rescue(ctx, term, limit)
+			return e.Rescue(ctx, term, limit-len(tasks))
 		})
 		mark(got, l.no)
 		tasks = append(tasks, got...)

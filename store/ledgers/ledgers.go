@@ -66,6 +66,8 @@ type Store struct {
 
 	unseen   atomic.Pointer[unseen] // what the last look may have missed
 	homeless atomic.Bool            // this process leads, but could not renew its term at home
+
+	onStep func(step string)
 }
 
 // server is a database with ledgers.

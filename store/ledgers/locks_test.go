@@ -49,6 +49,29 @@ func TestAnOpeningWaitsForAnotherCommand(t *testing.T) {
 	}
 }
 
+// A call that has fenced three ledgers fails, and another command holds the lock of changes. Each ledger is tried, and
+// the error names the commands that open them.
+func TestEachLedgerIsOpenedAgainBehindALock(t *testing.T) {
+	ledgers.ShortLocks(t.Cleanup)
+	dsn := three.DSN(t)
+	s := open(t, dsn)
+	var release func()
+	err := ledgers.FenceAndFail(t.Context(), s, func() {
+		release = hold(t, dsn, fmt.Sprintf("select pg_advisory_xact_lock(%d)", ledgers.EpochLock))
+	}, 0, 1, 2)
+	for no := range 3 {
+		want := fmt.Sprintf("ledger %d stays fenced on %s: tusk ledgers open %[1]d --on %[2]s: another command may be at work",
+			no, s.ServerName(0))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nwant %s", err, want)
+		}
+	}
+	release()
+	if err := s.Open(t.Context(), s.ServerName(0), 0, 1, 2); err != nil {
+		t.Error(err)
+	}
+}
+
 // A fence names the transaction that it has waited for, and the dropping of a copy, too.
 func TestCommandsSayWhoUsesATable(t *testing.T) {
 	ledgers.ShortLocks(t.Cleanup)

@@ -24,10 +24,12 @@ type Moved struct {
 const (
 	replayWithin = 30 * time.Second // for a standby to replay what was written before a fence
 	cutWithin    = 10 * time.Second // for a standby to stop replicating
-	backWithin   = time.Minute      // to undo a promotion that failed
 	replayAgain  = 5 * time.Millisecond
 	mostDriven   = 50_000_000 // maximum number of transaction ids that a copy uses up
 )
+
+// backWithin is the limit for each step that undoes a fence or a promotion. Tests reduce it.
+var backWithin = time.Minute
 
 // Move moves ledgers to another server of the URL. If that is a standby of the server that has all of them, it is
 // promoted and nothing is copied: the ledgers are unusable for a second or two, whatever their size. Ledgers that stay
@@ -139,13 +141,14 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 		if one.fenced {
 			continue
 		}
-		one, err := one.fence(ctx)
+		one, err := s.fenceOne(ctx, one)
 		if err != nil {
 			return back(fmt.Errorf("ledger %d: %w", one.no, err))
 		}
 		fenced = append(fenced, one)
 	}
 	if !arrived {
+		s.step("waiting until %s has replayed all writes", target.name)
 		if err := hasAll(ctx, source, target, replayWithin); err != nil {
 			return back(err)
 		}
@@ -173,6 +176,7 @@ func (s *Store) promote(ctx context.Context, seen *looked, todo []schema, target
 			}
 		}
 	}
+	s.step("promoting %s", target.name)
 	var up bool
 	err = target.pool.QueryRow(ctx, "select pg_promote()").Scan(&up)
 	if err == nil && !up {

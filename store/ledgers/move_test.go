@@ -169,10 +169,14 @@ func TestAPlainQueueGrowsIntoLedgersOnTwoServers(t *testing.T) {
 	if r := add(t, operator, again)[0]; r.Result != store.Skipped || r.ID != held.ID {
 		t.Errorf("a key that was held before: %+v", r)
 	}
+	stepped := stepsOf(t, operator)
 	moved, err := operator.Move(ctx, operatorName(standby), 2, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
+	name := operatorName(standby) + "/postgres"
+	stepped("ledger 2: waiting for transactions to end", "ledger 3: waiting for transactions to end",
+		"waiting until "+name+" has replayed all writes", "promoting "+name)
 	t.Logf("%v %s: they stood still for %v", moved.Numbers, moved.How, moved.Stood)
 	if moved.How != "promoted" {
 		t.Errorf("moved how: %s", moved.How)
@@ -229,10 +233,13 @@ func TestALedgerIsCopiedToAnotherServer(t *testing.T) {
 	if err := all[0].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil { // not a ledger
 		t.Fatal(err)
 	}
+	stepped := stepsOf(t, operator)
 	moved, err := operator.Move(ctx, operator.ServerName(1), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+	stepped("ledger 0: using up transaction ids of "+operator.ServerName(1), "ledger 0: waiting for transactions to end",
+		"ledger 0: copying it to "+operator.ServerName(1))
 	if err := all[1].Exec(ctx, "create schema tusk_0_of_1_fork"); err != nil {
 		t.Errorf("a schema that is not the ledger's was copied: %v", err)
 	}

@@ -67,8 +67,8 @@ func TestAPreparedTransactionIsInFlight(t *testing.T) {
 	s := open(t, server.DSN)
 	tx, in := beginFor(t, s, server.DSN)
 	var left []store.NewTask
-	for range 8 { // in both ledgers
-		left = append(left, newTask(func(n *store.NewTask) { n.Key = n.ID.String() }))
+	for i := range 8 {
+		left = append(left, keyedInto(s, i%2, nil))
 	}
 	add(t, in, left...)
 	if _, err := tx.Conn().Exec(ctx, "prepare transaction 'left behind'"); err != nil {

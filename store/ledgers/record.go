@@ -51,10 +51,12 @@ func (s *Store) UpdateRecords(ctx context.Context, term int64, puts []store.PutR
 	updated, err := ask(ctx, all[0], func(ctx context.Context, e *postgres.Store) ([]store.Updated, error) {
 		return e.UpdateRecords(ctx, term, puts)
 	})
-	for i := range updated {
-		if err == nil {
-			err = s.sent(ctx, all, mail, updated[i].Enqueued)
+	if err == nil {
+		results := make([][]store.Enqueued, len(updated))
+		for i := range updated {
+			results[i] = updated[i].Enqueued
 		}
+		err = s.sent(ctx, all, mail, results...)
 	}
 	return updated, err
 }
@@ -89,13 +91,18 @@ func (s *Store) withRecords(
 	return all, mail, nil
 }
 
-// sent delivers the letters that were stored with a record, and replaces their results by those of their tasks. If it
-// fails, the leader delivers them.
-func (s *Store) sent(ctx context.Context, all []*ledger, mail map[store.ID]store.ID, results []store.Enqueued) error {
+// sent delivers the letters that were stored with records, and replaces their results by those of their tasks. The
+// leader delivers those that fail here.
+func (s *Store) sent(
+	ctx context.Context, all []*ledger, mail map[store.ID]store.ID, results ...[]store.Enqueued,
+) error {
 	var ids []store.ID
-	for _, r := range results {
-		if _, is := mail[r.ID]; is {
-			ids = append(ids, r.ID)
+	var places []*store.Enqueued
+	for _, part := range results {
+		for i := range part {
+			if _, is := mail[part[i].ID]; is {
+				ids, places = append(ids, part[i].ID), append(places, &part[i])
+			}
 		}
 	}
 	if len(ids) == 0 {
@@ -105,13 +112,10 @@ func (s *Store) sent(ctx context.Context, all []*ledger, mail map[store.ID]store
 	if err != nil {
 		err = fmt.Errorf("%w: the record is written, and its tasks follow: %v", store.ErrUnavailable, err)
 	}
-	for i, r := range results {
-		task, is := mail[r.ID]
-		if !is {
-			continue
-		}
+	for i, id := range ids {
+		task := mail[id]
 		if got := answer[task]; got.Result != 0 {
-			results[i] = got
+			*places[i] = got
 		} else if err == nil {
 			err = fmt.Errorf("%w: it is not known whether task %v was stored, or another has its key",
 				store.ErrUnavailable, task)

@@ -2,6 +2,7 @@ package ledgers
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/tuskqueue/tusk/store"
@@ -65,10 +66,10 @@ func (u *undelivered) holdsUp(n *store.NewTask, own map[store.ID]bool) bool {
 const mostOlder = 100
 
 // addOlder adds the tasks of letters that are older than some that were just stored in a ledger, if a task in these has
-// a key and there are not too many older ones.
+// a key and there are not too many older ones. Older letters with the same key are added to those that are delivered,
+// because the new ones would have to wait for them.
 func (u *undelivered) addOlder(ctx context.Context, from *ledger, o *opened) error {
-	first := slices.IndexFunc(o.tasks, func(n store.NewTask) bool { return n.Key != "" })
-	if first < 0 || len(o.ids)+mostOlder >= store.MaxPage {
+	if len(u.keys) == 0 || len(o.ids)+mostOlder >= store.MaxPage {
 		return nil
 	}
 	before := slices.MaxFunc(o.ids, compareIDs)
@@ -88,12 +89,16 @@ func (u *undelivered) addOlder(ctx context.Context, from *ledger, o *opened) err
 	if err != nil || len(mail) > mostOlder {
 		return err
 	}
+	own := maps.Clone(u.keys)
 	for i := range mail {
 		l, err := read(&mail[i])
 		if err != nil {
-			return err
+			continue // looks report it
 		}
 		u.addAll(l.Tasks)
+		if slices.ContainsFunc(l.Tasks, func(n store.NewTask) bool { return own[keyOf(&n)] != nil }) {
+			o.add(&mail[i], l)
+		}
 	}
 	return nil
 }

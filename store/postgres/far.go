@@ -114,6 +114,7 @@ func (s *Store) Deliver(ctx context.Context, tasks []store.NewTask) (results []s
 	if err != nil {
 		return nil, fmt.Errorf("deliver: %w", err)
 	}
+	s.settle(ctx, inDoubt(tasks))
 	return results, nil
 }
 

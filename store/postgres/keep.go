@@ -68,7 +68,7 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) ([]store.Task
 	if err != nil {
 		return nil, fmt.Errorf("rescue: %w", err)
 	}
-	if all && len(tasks) == 0 {
+	if all && len(tasks) == 0 && limit > 0 {
 		s.lookout.lookedAtAll(term)
 	} else if len(tasks) > 0 {
 		s.lookout.lookedAtAll(0) // there may be more

@@ -35,7 +35,7 @@ func Compare(t *testing.T, e Engine) {
 			return
 		}
 		if both == nil {
-			both = &pair{model: memory.New(), engine: e.New(t)()}
+			both = &pair{model: memory.New(), engine: e.New(t)(), spread: e.Spread}
 		}
 		h := newHistory(rt, both)
 		whole := false
@@ -53,6 +53,7 @@ func Compare(t *testing.T, e Engine) {
 // pair is two databases that have gone through the same histories.
 type pair struct {
 	model, engine store.Store
+	spread        bool // as in Engine
 	histories     int
 }
 
