@@ -41,8 +41,8 @@ type Exchanged struct {
 	FinishErr error
 }
 
-// Parker is an engine that can lease a task to a worker of its own process in the transaction that stores it, so that an
-// idle worker needs no claim of its own. Only the outermost store is checked for it, as for Exchanger: a wrapper of
+// Parker is an engine that can lease a task to a worker of its own process in the transaction that stores it, so that
+// an idle worker needs no claim of its own. Only the outermost store is checked for it, as for Exchanger: a wrapper of
 // Claim has to wrap Park too.
 type Parker interface {
 	// Park leaves a claim with the engine until recall is called. The engine uses it at most once, when an Enqueue

@@ -70,7 +70,8 @@ var turnWithin = 5 * time.Second
 func (at *server) lock(ctx context.Context, c interface {
 	Exec(ctx context.Context, text string, args ...any) (pgconn.CommandTag, error)
 }) error {
-	text := fmt.Sprintf("set local lock_timeout = %d; select pg_advisory_xact_lock(%d)", turnWithin.Milliseconds(), epochLock)
+	text := fmt.Sprintf("set local lock_timeout = %d; select pg_advisory_xact_lock(%d)", turnWithin.Milliseconds(),
+		epochLock)
 	_, err := c.Exec(ctx, text)
 	if err != nil {
 		return fmt.Errorf("another command may be at work on %s: try again: %w", at.name, err)

@@ -60,8 +60,8 @@ func TestEachLedgerIsOpenedAgainBehindALock(t *testing.T) {
 		release = hold(t, dsn, fmt.Sprintf("select pg_advisory_xact_lock(%d)", ledgers.EpochLock))
 	}, 0, 1, 2)
 	for no := range 3 {
-		want := fmt.Sprintf("ledger %d stays fenced on %s: tusk ledgers open %[1]d --on %[2]s: another command may be at work",
-			no, s.ServerName(0))
+		want := fmt.Sprintf("ledger %d stays fenced on %s: tusk ledgers open %[1]d --on %[2]s: another command may be at "+
+			"work", no, s.ServerName(0))
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\nwant %s", err, want)
 		}

@@ -28,7 +28,8 @@ func (w *work) find(refs []ref) (found []*ready, err error) {
 			near = append(near, "place = ? and first between ? and ? and next <= ? and last >= ?")
 			args = append(args, s.place, max(s.first-maxSpan+1, 0), s.last, s.last, s.first)
 		}
-		w.buf = append(w.buf, stmt{w.current(strings.Replace(q("ready.find"), ":near", strings.Join(near, " or "), 1)), args, collect})
+		text := strings.Replace(q("ready.find"), ":near", strings.Join(near, " or "), 1)
+		w.buf = append(w.buf, stmt{w.current(text), args, collect})
 		return nil
 	})
 	return found, errors.Join(err, w.flush())

@@ -43,8 +43,8 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 	return c.tasks, nil
 }
 
-// busyPause is the time after which workers claim again from a lane that was passed over. Another claim holds a lane for
-// less than a millisecond; a task that is leased as it is stored holds it until it is on disk.
+// busyPause is the time after which workers claim again from a lane that was passed over. Another claim holds a lane
+// for less than a millisecond; a task that is leased as it is stored holds it until it is on disk.
 const busyPause = 3 * time.Millisecond
 
 func (s *Store) claim(ctx context.Context, a *ask, c *claimed) error {

@@ -284,16 +284,21 @@ func (s *Store) addOdd(ctx context.Context, c session, tasks []store.NewTask) (d
 		t.OnConflict == store.Rerun {
 		return false, nil
 	}
-	name, args := "add_keyed", []any{laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args, orNull(t.Tenant),
-		arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds()}
+	name, args := "add_keyed", append(takeKey(t), laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args,
+		orNull(t.Tenant), arrayText(t.Tags), t.Settings, t.Key, timeOrNull(t.ExpiresAt), orNull(t.ExpiresIn.Microseconds()))
 	if waits {
-		name, args = "add_waiting", append(args, timeOrNull(t.RunAt), t.Delay.Microseconds())
-	} else {
-		args = append(args, t.Key, tenantKey(t.Tenant, t.Key), t.OnConflict == store.Once)
+		name, args = "add_waiting", []any{laneOf(t.Queue, t.Priority), [16]byte(t.ID), t.Kind, t.Args, orNull(t.Tenant),
+			arrayText(t.Tags), t.Settings, timeOrNull(t.ExpiresAt), t.ExpiresIn.Microseconds(), timeOrNull(t.RunAt),
+			t.Delay.Microseconds()}
 	}
 	s.trips.Add(1)
 	err = c.each(ctx, func(scan func(...any) error) error { return scan(&done) }, s.sql[name], args...)
 	return done, err
+}
+
+// takeKey returns the parameters of take_key.
+func takeKey(t *store.NewTask) []any {
+	return []any{laneOf(t.Queue, t.Priority), tenantKey(t.Tenant, t.Key), [16]byte(t.ID), t.OnConflict == store.Once}
 }
 
 // isRare reports whether a task has one of the fields that most tasks do not have.

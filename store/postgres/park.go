@@ -55,10 +55,10 @@ func (s *Store) parkedFor(tasks []store.NewTask, have *survey) *store.Parked {
 func (s *Store) addLeased(ctx context.Context, c session, t *store.NewTask, p *store.Parked) (done bool, err error) {
 	s.trips.Add(1)
 	lane := laneOf(t.Queue, t.Priority)
-	name, args := "add_leased", []any{lane, [16]byte(t.ID), t.Kind, t.Args, orNull(t.Tenant), arrayText(t.Tags), t.Settings,
-		[16]byte(p.Request.Worker), [16]byte(p.Request.Token)}
+	name, args := "add_leased", []any{lane, [16]byte(t.ID), t.Kind, t.Args, orNull(t.Tenant), arrayText(t.Tags),
+		t.Settings, orNull(t.Key), [16]byte(p.Request.Worker), [16]byte(p.Request.Token)}
 	if t.Key != "" {
-		name, args = "add_keyed_leased", append(args, t.Key, tenantKey(t.Tenant, t.Key), t.OnConflict == store.Once)
+		name, args = "add_keyed_leased", append(takeKey(t), args...)
 	}
 	var enqueued time.Time
 	var claimed *time.Time

@@ -73,8 +73,8 @@ func TestSingleTasksOfAnIdleWorkerCostNoClaims(t *testing.T) {
 	}
 }
 
-// A task that is leased as it is stored holds its lane until it is on disk. A claim that passes over such a lane must be
-// repeated soon, because nobody notifies of what it missed again.
+// A task that is leased as it is stored holds its lane until it is on disk. A claim that passes over such a lane must
+// be repeated soon, because nobody notifies of what it missed again.
 func TestAClaimThatPassedOverABusyLaneIsRepeated(t *testing.T) {
 	s, pool := fresh(t)
 	ctx, end := context.WithCancel(t.Context())

@@ -1,5 +1,6 @@
--- Arguments that statements pass to functions, of the types in functions/00_rows.sql. The parameters are arrays, one
--- for each column. Only odd_end, for the single end in a user's transaction, has plain values.
+-- Arguments that statements pass to functions, of the types in functions/00_rows.sql, and parts of statements. The
+-- parameters are arrays, one for each column, except those of odd_end, for the single end in a user's transaction, and
+-- of take_key.
 
 -- name: flush
 row(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)::tusk_fn.flush
@@ -123,3 +124,12 @@ order by x.id
 on conflict (id) do update
 set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
   logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
+
+-- name: take_key
+-- Has a row if a key is free and the call is no repetition. The last parameter says that the key must have no tasks.
+insert into tusk.key as k (queue, key, holder, tasks)
+  select ?::bigint >> 16, ?::text, ?::uuid, 1
+  where pg_catalog.current_setting('transaction_isolation') = 'read committed'
+  on conflict (queue, key) do update set holder = excluded.holder, tasks = k.tasks + 1
+  where k.holder is null and k.ended is distinct from excluded.holder and not (?::boolean and k.tasks > 0)
+  returning true

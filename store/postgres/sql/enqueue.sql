@@ -22,10 +22,10 @@ insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at)
 values ($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea, $8::timestamptz)
 
 -- name: add_leased
--- Like add_one; $8 worker and $9 token of a claim that gets the task if it is the first of its queue.
+-- Like add_one; $8 key, $9 worker and $10 token of a claim that gets the task if it is the first of its queue.
 select enqueued_at, claimed_at
-from tusk_fn.add_leased($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text, $7::bytea, null, $8::uuid,
-  $9::uuid)
+from tusk_fn.add_leased($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text, $7::bytea, $8::text, $9::uuid,
+  $10::uuid)
 
 -- name: add_waiting
 -- One task without a key that is due later: $11 microseconds after $10 or, if that is null, after now.
@@ -38,35 +38,21 @@ values ($2::uuid, 1, $1::bigint, greatest(statement_timestamp(),
 returning true
 
 -- name: add_keyed
--- One task with the key $10 ($11 with its tenant), if that is free and the call is no repetition. If $12 is true, only
--- if the key has no tasks at all. Otherwise, or at another isolation level, the caller uses the function put.
-with mine as (
-  insert into tusk.key as k (queue, key, holder, tasks)
-  select $1::bigint >> 16, $11::text, $2::uuid, 1
-  where pg_catalog.current_setting('transaction_isolation') = 'read committed'
-  on conflict (queue, key) do update set holder = excluded.holder, tasks = k.tasks + 1
-  where k.holder is null and k.ended is distinct from excluded.holder and not ($12::boolean and k.tasks > 0)
-  returning true)
-insert into tusk.log (lane, id, kind, args, tenant, tags, settings, expires_at, key)
-select $1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text::text[], $7::bytea,
-  least($8::timestamptz, case when $9::bigint > 0 then statement_timestamp() + $9::float8 * interval '1 us' end),
-  $10::text
+-- One task with a key, if that is free. Otherwise, or at another isolation level, the caller uses the function put.
+with mine as ({take_key})
+insert into tusk.log (lane, id, kind, args, tenant, tags, settings, key, expires_at)
+select ?::bigint, ?::uuid, ?::text, ?::bytea, ?::text, ?::text::text[], ?::bytea, ?::text,
+  least(?::timestamptz, statement_timestamp() + ?::bigint::float8 * interval '1 us')
 from mine
 returning true
 
 -- name: add_keyed_leased
--- add_keyed with $10 key, $11 with its tenant, and $12, and add_leased with $8 worker and $9 token.
-with mine as (
-  insert into tusk.key as k (queue, key, holder, tasks)
-  select $1::bigint >> 16, $11::text, $2::uuid, 1
-  where pg_catalog.current_setting('transaction_isolation') = 'read committed'
-  on conflict (queue, key) do update set holder = excluded.holder, tasks = k.tasks + 1
-  where k.holder is null and not ($12::boolean and k.tasks > 0)
-  returning true)
+-- Like add_keyed and add_leased.
+with mine as ({take_key})
 select l.enqueued_at, l.claimed_at
 from mine
-cross join lateral tusk_fn.add_leased($1::bigint, $2::uuid, $3::text, $4::bytea, $5::text, $6::text, $7::bytea,
-  $10::text, $8::uuid, $9::uuid) l
+cross join lateral tusk_fn.add_leased(?::bigint, ?::uuid, ?::text, ?::bytea, ?::text, ?::text, ?::bytea, ?::text,
+  ?::uuid, ?::uuid) l
 
 -- name: copy
 copy tusk.log (lane, id, kind, args) from stdin (format binary)
