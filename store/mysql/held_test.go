@@ -117,8 +117,8 @@ func TestManyTurnsAreSummedUp(t *testing.T) {
 	}
 }
 
-// The caller of an enqueue that waits for a key, or for a task that it needs, has given up. The server must not wait on,
-// with all that it has locked.
+// The caller of an enqueue that waits for a key, or for a task that it needs, has given up. The server must not wait
+// on, with all that it has locked.
 func TestTheServerDoesNotWaitForALockLongerThanItsCaller(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
