@@ -18,6 +18,7 @@ type Client struct {
 	pipelines pipelineCache
 	endedRuns endedRuns
 	lying     lying
+	ends      ends
 }
 
 // ClientConfig configures a client. The zero value is valid and means all defaults.

@@ -34,6 +34,22 @@ func ExampleClient_Search() {
 	// Output: 3 true <nil>
 }
 
+func ExampleClient_Await() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	client := newClient()
+	ada, _ := client.Enqueue(ctx, Greet{Name: "Ada"}, nil)
+	ended := make(chan error)
+	go func() { ended <- client.AwaitEnd(ctx, ada.ID) }()
+	_, _ = client.Cancel(ctx, ada.ID, "she is away")
+	fmt.Println(<-ended)
+	task, err := client.Await(ctx, ada.ID)
+	fmt.Println(task.State, task.Reason, err)
+	// Output:
+	// <nil>
+	// cancelled she is away <nil>
+}
+
 // What a worker has done, what failed and why, and which workers are live.
 func ExampleClient_Errors() {
 	ctx, cancel := context.WithCancel(context.Background())

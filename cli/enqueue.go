@@ -24,6 +24,7 @@ func newEnqueueCommand(app *App) *cobra.Command {
 		from   string
 		file   string
 		dryRun bool
+		wait   bool
 	)
 	c := &cobra.Command{
 		Use:   "enqueue KIND [ARGS-JSON|-] | --from FILE|-",
@@ -36,17 +37,21 @@ args, and others named like the flags: run_at, on_conflict and so on. Tasks are 
 batches of 1000. If a batch has an invalid line, neither this batch nor any later one is
 stored.
 
+With --wait, the command waits until the task has ended, and prints its state and output
+too. The exit status is 6 if the task was cancelled or discarded.
+
 With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place that
 --archive names, beside the archive: workers and servers need the same --archive.`,
 		Example: `  tusk enqueue send_email '{"to":"ada@example.com"}' --delay 5m
   tusk enqueue index_document '{"id":17}' --key document-17 --on-conflict rerun
   tusk enqueue import --args-file customers.json --archive file:///var/lib/tusk/archive
+  tusk enqueue resize '{"file":"cat.png"}' --wait --json
   tusk enqueue --from tasks.jsonl --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if from != "" && len(args) == 0 { // KIND takes precedence over a variable
 				return app.enqueueFile(cmd.Context(), from, dryRun)
 			}
-			return app.enqueueOne(cmd, args, file, &task, dryRun)
+			return app.enqueueOne(cmd, args, file, &task, dryRun, wait)
 		},
 	}
 	c.Args = func(cmd *cobra.Command, args []string) error {
@@ -62,12 +67,17 @@ With --args-file, args of more than 256 KiB, up to 1 GiB, are kept in the place 
 	c.Flags().StringVar(&file, "args-file", "", "`file` with the args, which is not read into memory; - is stdin")
 	c.MarkFlagsMutuallyExclusive("from", "args-file")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "check everything, but store nothing")
+	c.Flags().BoolVar(&wait, "wait", false, "wait until the task has ended")
+	c.MarkFlagsMutuallyExclusive("from", "wait")
+	c.MarkFlagsMutuallyExclusive("dry-run", "wait")
 	task.addTo(c.Flags())
 	task.addOwnTo(c)
 	return c
 }
 
-func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task *taskFlags, dryRun bool) error {
+func (app *App) enqueueOne(
+	cmd *cobra.Command, args []string, file string, task *taskFlags, dryRun, wait bool,
+) error {
 	raw := tusk.RawArgs{Name: args[0]}
 	if len(args) == 2 {
 		file = "" // what the command names takes precedence over a variable
@@ -103,7 +113,11 @@ func (app *App) enqueueOne(cmd *cobra.Command, args []string, file string, task 
 		app.note("the task is fine; nothing was stored")
 		return printOne(app, row)
 	}
-	return printOne(app, enqueuedRow{result.ID, result.Result.String()})
+	row := enqueuedRow{result.ID, result.Result.String()}
+	if wait {
+		return app.awaitEnqueued(cmd.Context(), client, row)
+	}
+	return printOne(app, row)
 }
 
 // argsJSON returns the args as given, or as read from stdin.

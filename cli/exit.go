@@ -25,6 +25,7 @@ const (
 	exitNotFound    = 3
 	exitConflict    = 4 // refused because of a state, a key or an operator
 	exitUnavailable = 5 // try again later
+	exitFailed      = 6 // a task that the command waited for was cancelled or discarded
 	exitInterrupted = 130
 
 	// Exit statuses of tusk doctor, as monitoring systems expect them.

@@ -94,7 +94,14 @@ func (app *App) findAnywhere(ctx context.Context, client *tusk.Client, text stri
 	if err != nil {
 		return nil, app.orArchived(ctx, client, err)
 	}
-	task, err := client.Get(ctx, id)
+	return app.orFromArchive(ctx, client, id, client.Get)
+}
+
+// orFromArchive reads a task, or else finds it in the archive if the database does not have it.
+func (app *App) orFromArchive(
+	ctx context.Context, client *tusk.Client, id tusk.ID, read func(context.Context, tusk.ID) (*tusk.TaskInfo, error),
+) (*tusk.TaskInfo, error) {
+	task, err := read(ctx, id)
 	if errors.Is(err, tusk.ErrNotFound) && app.flags.archive != "" {
 		archived, err := app.findArchived(ctx, client, id)
 		return &archived, err

@@ -72,6 +72,7 @@ that changes tasks first says how many match. cancel (by filter) and delete ask 
 confirmation; without a terminal they require --yes.`,
 	}
 	c.AddCommand(newTasksListCommand(app), newTasksShowCommand(app), newTasksWhyCommand(app),
+		newTasksWaitCommand(app),
 		newTasksContentCommand(app, "args", "args", (*tusk.Client).ArgsOf),
 		newTasksContentCommand(app, "output", "output", outputOf))
 	for _, e := range editCommands {

@@ -16,6 +16,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tuskqueue/tusk"
+	"github.com/tuskqueue/tusk/internal/duration"
 	"github.com/tuskqueue/tusk/internal/words"
 	"github.com/tuskqueue/tusk/server/query"
 )
@@ -232,6 +233,12 @@ func set(field reflect.Value, p param, given []string) error {
 			return err
 		}
 		*to = t
+	case *Duration:
+		d, err := duration.Parse(text)
+		if err != nil {
+			return fieldProblem(http.StatusUnprocessableEntity, "invalid_duration", p.Name, "%q: %v", short(text), err)
+		}
+		*to = Duration(d)
 	default:
 		panic("no such parameter type: " + field.Type().String())
 	}

@@ -151,13 +151,12 @@ func (m methods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serve answers one route: it identifies the caller, checks permissions, runs the route and writes the audit log.
 func (s *Server) serve(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &call{Server: s, w: w, r: r, unlimited: r.Context(), over: func() {}, route: &route, id: requestID(r),
+			status: statusOfRoute(route)}
 		if !route.Stream {
-			ctx, cancel := context.WithTimeout(r.Context(), longest)
-			defer cancel()
-			r = r.WithContext(ctx)
+			c.limit(longest)
 		}
-		c := &call{Server: s, w: w, r: r, route: &route, id: requestID(r), status: statusOfRoute(route)}
-		defer func() { c.rest(); c.keep(0); c.takeBack() }() // after the response was written, or in a panic
+		defer func() { c.rest(); c.keep(0); c.takeBack(); c.over() }() // after the response was written, or in a panic
 		answer, err := c.run()
 		var p *Problem
 		if err != nil {
@@ -176,6 +175,14 @@ func (s *Server) serve(route Route) http.Handler {
 		}
 		c.answer(answer)
 	})
+}
+
+// limit sets how long the request may still take, instead of any earlier limit.
+func (c *call) limit(d time.Duration) {
+	ctx, cancel := context.WithTimeout(c.unlimited, d)
+	c.r = c.r.WithContext(ctx)
+	c.over()
+	c.over = cancel
 }
 
 func (c *call) run() ([]byte, error) {

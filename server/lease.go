@@ -60,19 +60,15 @@ func leaseTasks(c *call, in leaseInput) (LeasedTasks, error) {
 	if err := c.mayLease(in.Body.Queues); err != nil {
 		return out, err
 	}
-	wait := time.Duration(in.Body.Wait)
-	if wait > tusk.MaxPullWait { // it bounds how long this caller waits for its turn, too
-		return out, fieldProblem(http.StatusUnprocessableEntity, "out_of_range", "wait", "want 0s to %v",
-			tusk.MaxPullWait)
+	wait, err := waitOf(in.Body.Wait) // it bounds how long this caller waits for its turn, too
+	if err != nil {
+		return out, err
 	}
-	waiting, err := c.rooms.waiting.enter(c.r.Context(), c.who.ID, 1)
+	waiting, err := c.wait(wait)
 	if err != nil {
 		return out, err
 	}
 	defer waiting.leave()
-	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Time{})
-	_ = control.SetWriteDeadline(time.Now().Add(wait + 30*time.Second))
 	lent, err := c.lend(tusk.Pull{Queues: in.Body.Queues, Limit: in.Body.Max, Lease: time.Duration(in.Body.Lease)}, wait)
 	if len(lent) > 0 {
 		c.unsent = func() { c.handBack(lent) }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -43,10 +44,13 @@ type call struct {
 	text   []byte // of the body, as received; nil if it was not read
 	memory *stay  // memory of a large request; nil if none
 	leave  func() // gives back its place to work; nil if it has none
+	over   func() // ends the context of r; see limit
 	target string // what it is about, for the audit log
 	detail string
 	// Undoes what the response gives away, if it cannot be sent. Nil if it gives nothing away.
 	unsent func()
+	// The request's context without the limit on its time.
+	unlimited context.Context
 }
 
 // nothing is the body or the response of routes that have none.

@@ -104,6 +104,8 @@ type Server struct {
 	rooms rooms
 	readiness
 	closing atomic.Bool
+	ending  context.Context // ends when that of Run does: waiting requests are then answered
+	end     context.CancelFunc
 	handler http.Handler
 
 	exportLimit int // ExportLimit; lower in tests
@@ -134,6 +136,7 @@ func New(client *tusk.Client, config Config) (*Server, error) {
 	}
 	s := &Server{client: client, config: full, log: full.Logger, exportLimit: ExportLimit,
 		rooms: newRooms(full.MaxBody, cmp.Or(full.Processors, runtime.GOMAXPROCS(0)))}
+	s.ending, s.end = context.WithCancel(context.Background())
 	s.book = access.NewBook(client.Store())
 	s.gate = &access.Gate{Book: s.book, Dev: full.Dev, Secure: full.HTTPS, Path: full.Prefix + "/",
 		Provider: full.Provider}
@@ -196,7 +199,7 @@ func (s *Server) Handler() http.Handler { return s.handler }
 
 // Run does the background work until ctx ends: it sends beats for the workers that lease tasks here, calls the
 // endpoints of queues, watches for alerts, reports ends of tasks, records how often errors happen, and continues bulk
-// operations. Then it ends event streams and hands back leased tasks.
+// operations. Then it ends event streams, answers waiting requests and hands back leased tasks.
 func (s *Server) Run(ctx context.Context) error {
 	var behind sync.WaitGroup
 	behind.Go(func() { s.client.CarryOperations(ctx) })
@@ -214,6 +217,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() {
 		s.closing.Store(true)
+		s.end()
 		s.feed.Close()
 	})
 	defer stop()

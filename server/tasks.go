@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -61,20 +60,6 @@ func pageFilter(in listInput) (tusk.Filter, error) {
 	f.Limit = in.Limit
 	f.Before, err = readCursor(in.Tasks, in.Cursor)
 	return f, err
-}
-
-func getTask(c *call, in byID) (TaskDetail, error) {
-	t, err := c.visible(in.ID)
-	archived := errors.Is(err, tusk.ErrNotFound) && c.config.Archive != nil
-	if archived {
-		t, err = c.fromArchive(in.ID, err)
-	}
-	if err != nil {
-		return TaskDetail{}, err
-	}
-	v := c.detailView(*t)
-	v.Archived = archived
-	return v, nil
 }
 
 // visible returns a task that the caller may see. Others do not exist for the caller.
