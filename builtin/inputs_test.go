@@ -3,13 +3,17 @@
 package builtin_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/builtin"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 func TestACommandGetsItsInputsInAFile(t *testing.T) {
@@ -63,5 +67,27 @@ func TestACommandGetsItsInputsInAFile(t *testing.T) {
 		if strings.HasPrefix(f.Name(), "tusk-inputs-") {
 			t.Errorf("%s is left behind", f.Name())
 		}
+	}
+}
+
+// needless is a store that cannot say what a task needed.
+type needless struct{ store.Store }
+
+func (s needless) Unwrap() store.Store { return s.Store }
+
+func (s needless) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	if f.Detail && f.NoArgs {
+		return nil, errors.New("no such server")
+	}
+	return s.Store.List(ctx, f)
+}
+
+func TestInputsThatCannotBeReadPostponeTheTask(t *testing.T) {
+	w := workOn(t, needless{memory.New()}, func(m *tusk.Mux) { builtin.Command(m, "sum", []string{"true"}) })
+	task := w.await(w.enqueue("sum", "{}", &tusk.Options{MaxAttempts: 1}), func(t *tusk.TaskInfo) bool {
+		return t.State != tusk.StateAvailable && t.State != tusk.StateRunning
+	})
+	if task.State != tusk.StateScheduled || task.Attempt != 0 {
+		t.Errorf("%v, attempt %d: %s", task.State, task.Attempt, lastError(task))
 	}
 }
