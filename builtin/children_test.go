@@ -11,6 +11,9 @@ import (
 	"github.com/tuskqueue/tusk/builtin"
 )
 
+// anyDefault lets a command spawn children into the default queue.
+var anyDefault = &builtin.CommandOptions{ChildQueues: []string{tusk.DefaultQueue}}
+
 // A workflow whose tasks are all run by shell scripts: a parent that splits its work, and sums it up.
 func TestACommandWaitsForItsChildren(t *testing.T) {
 	dir := t.TempDir()
@@ -30,9 +33,9 @@ grep -c '"state":"discarded"' "$TUSK_INPUTS" >&2
 echo '{"kind":"tell"}' >> "$TUSK_CHILDREN"
 `
 	w := work(t, func(m *tusk.Mux) {
-		builtin.Command(m, "sum", []string{"sh", "-c", sum})
-		builtin.Command(m, "square", []string{"sh", "-c", `read n; test $n != 2 || exit 1; echo $((n * n))`})
-		builtin.Command(m, "tell", []string{"true"})
+		builtin.Command(m, "sum", []string{"sh", "-c", sum}, anyDefault)
+		builtin.Command(m, "square", []string{"sh", "-c", `read n; test $n != 2 || exit 1; echo $((n * n))`}, nil)
+		builtin.Command(m, "tell", []string{"true"}, nil)
 	})
 	id := w.enqueue("sum", `{}`, &tusk.Options{MaxAttempts: 1, Tenant: "acme"})
 	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
@@ -57,7 +60,7 @@ echo '{"kind":"tell"}' >> "$TUSK_CHILDREN"
 
 func TestOnlyACommandThatSucceedsSpawnsChildren(t *testing.T) {
 	w := work(t, func(m *tusk.Mux) {
-		builtin.Command(m, "fails", []string{"sh", "-c", `echo '{"kind":"echo"}' > "$TUSK_CHILDREN"; exit 1`})
+		builtin.Command(m, "fails", []string{"sh", "-c", `echo '{"kind":"echo"}' > "$TUSK_CHILDREN"; exit 1`}, anyDefault)
 	})
 	task := w.ended("fails", "{}")
 	all, err := w.client.List(t.Context(), tusk.Filter{})
@@ -68,7 +71,8 @@ func TestOnlyACommandThatSucceedsSpawnsChildren(t *testing.T) {
 
 func TestChildrenThatCannotBeSpawnedDiscardTheTask(t *testing.T) {
 	w := work(t, func(m *tusk.Mux) {
-		builtin.Command(m, "lists", []string{"sh", "-c", `sed 's/^"//; s/"$//; s/\\"/"/g; s/;/\n/g' > "$TUSK_CHILDREN"`})
+		builtin.Command(m, "lists", []string{"sh", "-c", `sed 's/^"//; s/"$//; s/\\"/"/g; s/;/\n/g' > "$TUSK_CHILDREN"`},
+			anyDefault)
 	})
 	for list, want := range map[string]string{
 		`{\"wait\":true}`:                          "TUSK_CHILDREN: asks to wait, but lists no child",
@@ -89,5 +93,56 @@ func TestChildrenThatCannotBeSpawnedDiscardTheTask(t *testing.T) {
 	}
 	if all, err := w.client.List(t.Context(), tusk.Filter{Kinds: []string{"a"}}); err != nil || len(all) != 0 {
 		t.Errorf("%v, %v", all, err)
+	}
+}
+
+func TestACommandSpawnsChildrenOnlyIntoQueuesThatItsWorkerAllows(t *testing.T) {
+	w := work(t, func(m *tusk.Mux) {
+		one := []string{"sh", "-c", `echo '{"kind":"a"}' > "$TUSK_CHILDREN"`}
+		builtin.Command(m, "any", one, nil)
+		builtin.Command(m, "other", one, &builtin.CommandOptions{ChildQueues: []string{"aside"}})
+	})
+	for _, kind := range []string{"any", "other"} {
+		want := `TUSK_CHILDREN: line 1: this worker does not let commands spawn children into the queue "default"; `
+		if task := w.ended(kind, "{}"); !strings.HasPrefix(lastError(task), want) {
+			t.Errorf("%s: %v, %q", kind, task.State, lastError(task))
+		}
+	}
+	if all, err := w.client.List(t.Context(), tusk.Filter{Kinds: []string{"a"}}); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
+	}
+}
+
+func TestACommandMayReplaceTheFilesThatItWritesTo(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	w := work(t, func(m *tusk.Mux) {
+		builtin.Command(m, "replaces", []string{"sh", "-c", `
+echo '{"kind":"A"}' > "$TUSK_CHILDREN"; sed -i s/A/a/ "$TUSK_CHILDREN"`}, anyDefault)
+		builtin.Command(m, "jumps", []string{"sh", "-c", `echo x > new; mv new "$TUSK_GO_TO"`}, nil)
+		builtin.Command(m, "removes", []string{"sh", "-c", `rm "$TUSK_CHILDREN"`}, nil)
+		builtin.Command(m, "links", []string{"sh", "-c", `ln -sf /dev/zero "$TUSK_CHILDREN"`}, nil)
+		builtin.Command(m, "both", []string{"sh", "-c", `
+printf '{"kind":"a"}\n{"wait":true}' > "$TUSK_CHILDREN"; echo x > "$TUSK_GO_TO"`}, anyDefault)
+	})
+	t.Chdir(dir)
+	for kind, want := range map[string]string{
+		"replaces": "",
+		"jumps":    `go_to: jumps is no stage`,
+		"removes":  "TUSK_CHILDREN: lstat ",
+		"links":    "TUSK_CHILDREN: " + dir + "/tusk-children-",
+		"both":     "TUSK_GO_TO: a task that waits for its children cannot go to a stage",
+	} {
+		task := w.ended(kind, "{}")
+		if !strings.HasPrefix(lastError(task), want) || (task.State == tusk.StateCompleted) != (want == "") {
+			t.Errorf("%s: %v, %q", kind, task.State, lastError(task))
+		}
+	}
+	if all, err := w.client.List(t.Context(), tusk.Filter{Kinds: []string{"a"}}); err != nil || len(all) != 1 {
+		t.Errorf("%v, %v", all, err)
+	}
+	w.stop()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("%v is left behind, %v", left, err)
 	}
 }

@@ -21,8 +21,8 @@ func TestACommandGetsItsInputsInAFile(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	w := work(t, func(m *tusk.Mux) {
 		builtin.Exec(m)
-		builtin.Command(m, "sum", []string{"sh", "-c", `cat "$TUSK_INPUTS"`})
-		builtin.Command(m, "alone", []string{"sh", "-c", `echo "${TUSK_INPUTS-none}"`})
+		builtin.Command(m, "sum", []string{"sh", "-c", `cat "$TUSK_INPUTS"`}, nil)
+		builtin.Command(m, "alone", []string{"sh", "-c", `echo "${TUSK_INPUTS-none}"`}, nil)
 	})
 	flow := tusk.NewWorkflow()
 	command := func(script string) tusk.Args {
@@ -83,7 +83,7 @@ func (s needless) List(ctx context.Context, f store.Filter) ([]store.Task, error
 }
 
 func TestInputsThatCannotBeReadPostponeTheTask(t *testing.T) {
-	w := workOn(t, needless{memory.New()}, func(m *tusk.Mux) { builtin.Command(m, "sum", []string{"true"}) })
+	w := workOn(t, needless{memory.New()}, func(m *tusk.Mux) { builtin.Command(m, "sum", []string{"true"}, nil) })
 	task := w.await(w.enqueue("sum", "{}", &tusk.Options{MaxAttempts: 1}), func(t *tusk.TaskInfo) bool {
 		return t.State != tusk.StateAvailable && t.State != tusk.StateRunning
 	})

@@ -24,6 +24,7 @@ type kindFlags struct {
 	commands   []string // KIND=COMMAND
 	exec       bool
 	env        []string // passed to commands in addition to the harmless variables
+	children   []string // queues into which commands may spawn children
 	allowHosts []string
 }
 
@@ -32,6 +33,8 @@ func (k *kindFlags) add(f *pflag.FlagSet) {
 		"run COMMAND for tasks of a kind, with the args as JSON on its standard input: `KIND=COMMAND`, repeatable")
 	f.StringSliceVar(&k.env, "exec-env", nil,
 		"let commands have this variable of the worker's environment, by its `NAME`; repeatable")
+	f.StringSliceVar(&k.children, "exec-children", nil,
+		"let commands of --exec spawn children, of any kind, into this `queue`; repeatable (default: no queue)")
 	f.StringSliceVar(&k.allowHosts, "allow-host", nil,
 		"let tasks of kind http reach this private `host`, host:port or network, too; repeatable")
 }
@@ -68,7 +71,7 @@ func (k *kindFlags) mux() (*tusk.Mux, error) {
 		if err := tusk.ValidateName("kind", kind); err != nil {
 			return nil, usage("", "--exec %s: %v", quote(pair), err)
 		}
-		builtin.Command(m, kind, argv, k.env...)
+		builtin.Command(m, kind, argv, &builtin.CommandOptions{Env: k.env, ChildQueues: k.children})
 	}
 	return m, nil
 }
