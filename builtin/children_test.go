@@ -3,12 +3,16 @@
 package builtin_test
 
 import (
+	"context"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/builtin"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 // anyDefault lets a command spawn children into the default queue.
@@ -144,5 +148,38 @@ printf '{"kind":"a"}\n{"wait":true}' > "$TUSK_CHILDREN"; echo x > "$TUSK_GO_TO"`
 	w.stop()
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v is left behind, %v", left, err)
+	}
+}
+
+// answersTheLiving is a store that, like a database, answers no call whose context has ended.
+type answersTheLiving struct{ store.Store }
+
+func (s answersTheLiving) Unwrap() store.Store { return s.Store }
+
+func (s answersTheLiving) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.Store.Records(ctx, f)
+}
+
+func TestACommandThatEndsItsWorkWhenToldToStopSpawnsItsChildren(t *testing.T) {
+	w := workOn(t, answersTheLiving{memory.New()}, func(m *tusk.Mux) {
+		builtin.Command(m, "ingest.fetch", []string{"sh", "-c", `
+trap 'echo "{\"kind\":\"a\"}" > "$TUSK_CHILDREN"; exit 0' TERM; while :; do sleep 0.02; done`}, anyDefault)
+	})
+	p, err := tusk.ParsePipeline("ingest", []byte(`{"stages":[{"name":"fetch","queue":"default"},{"name":"parse"}]}`))
+	if err == nil {
+		err = w.client.DefinePipeline(t.Context(), p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The worker's copies of pipelines and limits are no longer fresh at the end.
+	id := w.enqueue("ingest.fetch", "{}", &tusk.Options{MaxAttempts: 1, Timeout: 1500 * time.Millisecond})
+	task := w.await(id, func(t *tusk.TaskInfo) bool { return t.State.Finished() })
+	flow, err := w.client.Workflow(t.Context(), id)
+	if err != nil || task.State != tusk.StateCompleted || len(flow.Tasks) != 3 {
+		t.Errorf("%v, %s: %+v, %v", task.State, lastError(task), flow, err)
 	}
 }

@@ -152,7 +152,9 @@ func (o *CommandOptions) run(ctx context.Context, t *tusk.Task[json.RawMessage],
 	if err := runWithInputs(ctx, t, c); err != nil {
 		return err
 	}
-	waits, err := o.spawn(ctx, t, children)
+	longer, done := run.Linger(ctx)
+	defer done()
+	waits, err := o.spawn(longer, t, children)
 	if err != nil {
 		return err
 	}
