@@ -96,7 +96,7 @@ func TestPlacingChildrenNeedsThePermissionEnqueue(t *testing.T) {
 		Tenants: []string{"acme"}})
 	for _, queue := range []string{"other", ""} {
 		p := s.as(bound, "POST", "/api/v1/lease/wait", one(queue)).problem(t, 403, "forbidden")
-		if !strings.Contains(p.Detail, "is not among its queues") {
+		if p.Field != "children[0].queue" || !strings.Contains(p.Detail, "is not among its queues") {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -151,6 +151,8 @@ func TestChildrenThatAreRefusedLeaveTheLeaseOpen(t *testing.T) {
 		}
 	}
 	child := []object{{"kind": "k"}}
+	s.enqueue(object{"kind": "k", "queue": "other"})
+	other := s.leaseAs(s.token, "other").LeaseID
 	var batch server.LeaseResults
 	s.do("POST", "/api/v1/lease/batch", object{"items": []object{
 		{"action": "wait", "lease_id": lease},
@@ -158,13 +160,22 @@ func TestChildrenThatAreRefusedLeaveTheLeaseOpen(t *testing.T) {
 		{"action": "wait", "lease_id": lease, "children": many},
 		{"action": "fail", "lease_id": lease, "error": "x", "children": child},
 		{"action": "extend", "lease_id": lease, "children": child},
-		{"action": "wait", "lease_id": lease, "children": child},
+		{"action": "wait", "lease_id": lease, "children": child, "output": 1},
+		{"action": "fail", "lease_id": lease, "error": "x", "output": 1},
+		{"action": "release", "lease_id": lease, "output": 1},
+		{"action": "extend", "lease_id": lease, "output": 1},
+		{"action": "finish", "lease_id": lease, "children": child},
+		{"action": "wait", "lease_id": lease, "children": child, "output": nil},
 		{"action": "complete", "lease_id": lease, "children": child},
+		{"action": "wait", "lease_id": other, "children": many[3:]},
+		{"action": "wait", "lease_id": other, "children": child},
 	}}).want(t, 200, &batch)
 	for i, want := range []string{"missing_field children", "invalid_name children[0].kind", "too_many children",
-		"not_for_action children", "not_for_action children", " ", "lease_lost "} {
+		"not_for_action children", "not_for_action children", "not_for_action output", "not_for_action output",
+		"not_for_action output", "not_for_action output", "invalid_action action", " ", "lease_lost ", "too_many children",
+		" "} {
 		if r := batch.Results[i]; r.Code+" "+r.Field != want || r.OK != (want == " ") ||
-			i == 2 && r.Detail != "are 10001, at most 10000 are allowed" {
+			i == 2 && r.Detail != "are 10002 with those of the items before, at most 10000 are allowed in a request" {
 			t.Errorf("item %d: %+v", i, r)
 		}
 	}
