@@ -50,6 +50,7 @@ func said(v Verdict) string {
 }
 
 func (p *Puller) remember(v Verdict, u *unsure) {
+	latest := given{said(v), u}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.ended[v.Receipt]; !known {
@@ -59,14 +60,20 @@ func (p *Puller) remember(v Verdict, u *unsure) {
 		}
 		p.order = append(p.order, v.Receipt)
 	}
-	p.ended[v.Receipt] = given{said(v), u}
+	p.ended[v.Receipt] = latest
+}
+
+// before returns the verdict that Finish has passed to the store, if v repeats it.
+func (p *Puller) before(v Verdict) (given, bool) {
+	p.mu.Lock()
+	before, known := p.ended[v.Receipt]
+	p.mu.Unlock()
+	return before, known && before.said == said(v) // not under the lock: the children may be large
 }
 
 // again judges a verdict on a lease that has ended.
 func (p *Puller) again(v Verdict) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if before, known := p.ended[v.Receipt]; known && before.said == said(v) && before.unsure == nil {
+	if before, repeats := p.before(v); repeats && before.unsure == nil {
 		return nil
 	}
 	return ErrLeaseLost
@@ -77,15 +84,15 @@ func (p *Puller) again(v Verdict) error {
 func (p *Puller) recognize(ctx context.Context, verdicts []Verdict, results []error) error {
 	doubts := map[int]*unsure{}
 	f := store.Filter{NoArgs: true, Detail: true}
-	p.mu.Lock()
 	for i, v := range verdicts {
-		before := p.ended[v.Receipt]
-		if errors.Is(results[i], ErrLeaseLost) && before.unsure != nil && before.said == said(v) {
+		if !errors.Is(results[i], ErrLeaseLost) {
+			continue
+		}
+		if before, repeats := p.before(v); repeats && before.unsure != nil {
 			doubts[i] = before.unsure
 			f.IDs = append(f.IDs, v.Receipt.ID)
 		}
 	}
-	p.mu.Unlock()
 	if len(doubts) == 0 {
 		return nil
 	}
