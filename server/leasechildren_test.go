@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -206,5 +207,27 @@ func TestAnEndpointSpawnsChildrenByTheAPI(t *testing.T) {
 	s.as(service, "POST", "/api/v1/lease/complete", object{"lease_id": child.LeaseID, "output": 7}).want(t, 200, nil)
 	if d := s.awaitState(id, "completed"); string(d.Output) != "7" || d.Attempt != 1 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// narrow is a store that cannot hold children.
+type narrow struct{ store.Store }
+
+func (s narrow) Unwrap() store.Store { return s.Store }
+
+func (s narrow) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	if len(outcomes[0].Then) == 0 {
+		return s.Store.Finish(ctx, outcomes)
+	}
+	return nil, fmt.Errorf("finish: %w: %w: table x is full", store.ErrNotCommitted, store.ErrUnstorable)
+}
+
+func TestChildrenThatTheDatabaseCannotHoldAreRefused(t *testing.T) {
+	s := startOn(t, newClient(t, narrow{memory.New()}))
+	s.enqueue(object{"kind": "k"})
+	p := s.do("POST", "/api/v1/lease/wait", object{"lease_id": s.leaseAs(s.token, "default").LeaseID,
+		"children": []object{{"kind": "k"}}}).problem(t, 413, "unstorable")
+	if p.Detail != "the database cannot hold these values: send fewer tasks in a request, or smaller args" {
+		t.Errorf("%+v", p)
 	}
 }
