@@ -19,7 +19,9 @@ const maxChildren = 64 << 20
 
 // spawn spawns the children that a command has listed in a file, one a line, and reports whether the command waits for
 // them. A list that is not valid discards the task: the same command would write it again.
-func (o *CommandOptions) spawn(ctx context.Context, t *tusk.Task[json.RawMessage], name string) (waits bool, err error) {
+func (o *CommandOptions) spawn(
+	ctx context.Context, t *tusk.Task[json.RawMessage], name string,
+) (waits bool, err error) {
 	list, err := written("TUSK_CHILDREN", name)
 	if err != nil {
 		return false, err
@@ -59,7 +61,9 @@ func (o *CommandOptions) spawn(ctx context.Context, t *tusk.Task[json.RawMessage
 }
 
 // spawnLine spawns the child of a line, or reports that the line is a wait.
-func (o *CommandOptions) spawnLine(ctx context.Context, t *tusk.Task[json.RawMessage], line []byte) (wait bool, err error) {
+func (o *CommandOptions) spawnLine(
+	ctx context.Context, t *tusk.Task[json.RawMessage], line []byte,
+) (wait bool, err error) {
 	var fields map[string]any
 	if err := json.Unmarshal(line, &fields); err == nil && len(fields) == 1 && fields["wait"] == true {
 		return true, nil

@@ -61,8 +61,8 @@ func writeInputs(ctx context.Context, w io.Writer, t *tusk.Task[json.RawMessage]
 	return n, out.Flush()
 }
 
-// unread returns the end of an attempt whose inputs could not be read. The task is not at fault, so the attempt does not
-// count.
+// unread returns the end of an attempt whose inputs could not be read. The task is not at fault, so
+// the attempt does not count.
 func unread(ctx context.Context, t *tusk.Task[json.RawMessage], err error) error {
 	if ctx.Err() != nil {
 		return err

@@ -264,7 +264,7 @@ func (c *call) maySpawn(a *LeaseAction) error {
 	}
 	if !c.who.May(access.Enqueue) {
 		return fieldProblem(http.StatusForbidden, "forbidden", "children", "the role %s may not enqueue tasks, and so no "+
-			"children: use a %s with the role %s", c.who.Role, c.who.Via, access.Service)
+			"children: use a token with the role %s", c.who.Role, access.Service)
 	}
 	for i, child := range a.Children {
 		if queue := cmp.Or(child.Queue, tusk.DefaultQueue); !c.who.SeesQueue(queue) {
