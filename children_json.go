@@ -27,14 +27,14 @@ type ChildTask struct {
 	Tags         []string          `json:"tags,omitempty"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	RunAt        *time.Time        `json:"run_at,omitempty"`
-	Delay        durationText      `json:"delay,omitempty"` // for example 30s
+	Delay        DurationText      `json:"delay,omitempty"` // for example 30s
 	ExpiresAt    *time.Time        `json:"expires_at,omitempty"`
-	ExpiresIn    durationText      `json:"expires_in,omitempty"`
+	ExpiresIn    DurationText      `json:"expires_in,omitempty"`
 	Deadline     *time.Time        `json:"deadline,omitempty"`
-	DeadlineIn   durationText      `json:"deadline_in,omitempty"`
+	DeadlineIn   DurationText      `json:"deadline_in,omitempty"`
 	MaxAttempts  int               `json:"max_attempts,omitempty"`
-	Timeout      durationText      `json:"timeout,omitempty"`
-	StallTimeout durationText      `json:"stall_timeout,omitempty"`
+	Timeout      DurationText      `json:"timeout,omitempty"`
+	StallTimeout DurationText      `json:"stall_timeout,omitempty"`
 	Backoff      *StageBackoff     `json:"backoff,omitempty"`
 	Weight       int               `json:"weight,omitempty"`
 }
@@ -108,7 +108,7 @@ func (p *Puller) addChildren(ctx context.Context, a *run.Attempt, parent *TaskIn
 }
 
 // childID returns the id of a child. Like those of a block, the ids of a verdict's children are consecutive, 256 at a
-// time.
+// time. The time in an id is that of the parent's claim, which a repeated verdict knows too.
 func childID(claimed time.Time, seed [sha256.Size]byte, i int) (id ID) {
 	binary.BigEndian.PutUint64(id[:], uint64(claimed.UnixMilli())<<16|7<<12|uint64(i>>8))
 	binary.BigEndian.PutUint64(id[8:], 2<<62|binary.BigEndian.Uint64(seed[:])>>2)

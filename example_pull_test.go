@@ -50,9 +50,11 @@ func ExampleVerdict() {
 		return lent[0]
 	}
 
+	limit := time.Minute
 	_, _ = client.Enqueue(ctx, tusk.RawArgs{Name: "album"}, nil)
 	_, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: next().Receipt, Err: tusk.Wait(),
-		Children: []tusk.ChildTask{{Kind: "picture", Args: json.RawMessage(`"a.png"`), Timeout: "1m"}}}})
+		Children: []tusk.ChildTask{{Kind: "picture", Args: json.RawMessage(`"a.png"`),
+			Timeout: tusk.DurationText(limit.String())}}}})
 	child := next()
 	fmt.Println(child.Kind, string(child.TaskInfo.Args), child.Timeout, err)
 	_, _ = puller.Finish(ctx, []tusk.Verdict{{Receipt: child.Receipt, Output: json.RawMessage("1200")}})

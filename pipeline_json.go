@@ -34,9 +34,9 @@ type PipelineStage struct {
 	Priority     int16         `json:"priority,omitempty"`
 	Tags         []string      `json:"tags,omitempty"`
 	MaxAttempts  int           `json:"max_attempts,omitempty"`
-	Timeout      durationText  `json:"timeout,omitempty"` // for example 30s
-	StallTimeout durationText  `json:"stall_timeout,omitempty"`
-	DeadlineIn   durationText  `json:"deadline_in,omitempty"`
+	Timeout      DurationText  `json:"timeout,omitempty"` // for example 30s
+	StallTimeout DurationText  `json:"stall_timeout,omitempty"`
+	DeadlineIn   DurationText  `json:"deadline_in,omitempty"`
 	Backoff      *StageBackoff `json:"backoff,omitempty"`
 	Weight       int           `json:"weight,omitempty"`
 }
@@ -44,8 +44,8 @@ type PipelineStage struct {
 // StageBackoff is the JSON form of a Backoff. JSON may contain the text that ParseBackoff reads instead.
 type StageBackoff struct {
 	Shape  string       `json:"shape,omitempty"` // constant, linear or exponential
-	Base   durationText `json:"base,omitempty"`
-	Max    durationText `json:"max,omitempty"`
+	Base   DurationText `json:"base,omitempty"`
+	Max    DurationText `json:"max,omitempty"`
 	Jitter float64      `json:"jitter,omitempty"` // 0 to 1
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk/internal/gate"
 	"github.com/tuskqueue/tusk/internal/lifecycle"
+	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
 )
 
@@ -44,7 +45,9 @@ func WithPipeline() HandlerOption {
 			if note := d.attempt.Final(); note != nil {
 				output = note.Output
 			}
-			then, err := d.client.forward(ctx, &info, output, err)
+			longer, done := run.Linger(ctx)
+			defer done()
+			then, err := d.client.forward(longer, &info, output, err)
 			if err == nil && then != nil {
 				d.attempt.SetNext(then)
 			}

@@ -53,6 +53,7 @@ func said(v Verdict) string {
 }
 
 func (p *Puller) remember(v Verdict, u *unsure) {
+	latest := given{said(v), u}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, known := p.ended[v.Receipt]; !known {
@@ -62,14 +63,20 @@ func (p *Puller) remember(v Verdict, u *unsure) {
 		}
 		p.order = append(p.order, v.Receipt)
 	}
-	p.ended[v.Receipt] = given{said(v), u}
+	p.ended[v.Receipt] = latest
+}
+
+// before returns the verdict that Finish has passed to the store, if v repeats it.
+func (p *Puller) before(v Verdict) (given, bool) {
+	p.mu.Lock()
+	before, known := p.ended[v.Receipt]
+	p.mu.Unlock()
+	return before, known && before.said == said(v) // not under the lock: the children may be large
 }
 
 // again judges a verdict on a lease that has ended.
 func (p *Puller) again(v Verdict) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if before, known := p.ended[v.Receipt]; known && before.said == said(v) && before.unsure == nil {
+	if before, repeats := p.before(v); repeats && before.unsure == nil {
 		return nil
 	}
 	return ErrLeaseLost
@@ -79,14 +86,14 @@ func (p *Puller) again(v Verdict) error {
 // that failed. It returns an error if it cannot find out.
 func (p *Puller) recognize(ctx context.Context, verdicts []Verdict, results []error) error {
 	doubts := map[int]*unsure{}
-	p.mu.Lock()
 	for i, v := range verdicts {
-		before := p.ended[v.Receipt]
-		if errors.Is(results[i], ErrLeaseLost) && before.unsure != nil && before.said == said(v) {
+		if !errors.Is(results[i], ErrLeaseLost) {
+			continue
+		}
+		if before, repeats := p.before(v); repeats && before.unsure != nil {
 			doubts[i] = before.unsure
 		}
 	}
-	p.mu.Unlock()
 	stored, err := p.client.stored(ctx, slices.Collect(maps.Values(doubts)))
 	if err != nil {
 		return fmt.Errorf("finish: %w", err)

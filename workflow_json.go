@@ -27,22 +27,23 @@ type WorkflowTask struct {
 	Tags         []string          `json:"tags,omitempty"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	MaxAttempts  int               `json:"max_attempts,omitempty"`
-	Timeout      durationText      `json:"timeout,omitempty"` // for example 30s
-	StallTimeout durationText      `json:"stall_timeout,omitempty"`
+	Timeout      DurationText      `json:"timeout,omitempty"` // for example 30s
+	StallTimeout DurationText      `json:"stall_timeout,omitempty"`
 	Backoff      *StageBackoff     `json:"backoff,omitempty"`
-	Delay        durationText      `json:"delay,omitempty"`
-	ExpiresIn    durationText      `json:"expires_in,omitempty"`
+	Delay        DurationText      `json:"delay,omitempty"`
+	ExpiresIn    DurationText      `json:"expires_in,omitempty"`
 	Deadline     time.Time         `json:"deadline,omitzero"`
-	DeadlineIn   durationText      `json:"deadline_in,omitempty"`
+	DeadlineIn   DurationText      `json:"deadline_in,omitempty"`
 	Weight       int               `json:"weight,omitempty"`
 	Ephemeral    bool              `json:"ephemeral,omitempty"` // no effect: tasks of workflows are always kept
 }
 
-// durationText is a duration as text, such as 90s or 1h30m. JSON may contain a number of seconds instead.
-type durationText string
+// DurationText is a duration as text, such as 90s or 1h30m; that of a time.Duration is DurationText(d.String()). JSON
+// may contain a number of seconds instead.
+type DurationText string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (d *durationText) UnmarshalJSON(text []byte) error {
+func (d *DurationText) UnmarshalJSON(text []byte) error {
 	if text[0] == '"' {
 		return json.Unmarshal(text, (*string)(d))
 	}
@@ -50,23 +51,23 @@ func (d *durationText) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &seconds); err != nil {
 		return fmt.Errorf("is %s: want %s", cutText(string(text)), duration.Form)
 	}
-	*d = durationText(strconv.FormatFloat(seconds, 'f', -1, 64) + "s")
+	*d = DurationText(strconv.FormatFloat(seconds, 'f', -1, 64) + "s")
 	return nil
 }
 
 // textOf formats a duration. Zero means the default and becomes "".
-func textOf(d time.Duration) durationText {
+func textOf(d time.Duration) DurationText {
 	if d == 0 {
 		return ""
 	}
-	return durationText(duration.Hours(d))
+	return DurationText(duration.Hours(d))
 }
 
 // durationTexts maps field names to their text and to where their durations go.
 type durationTexts map[string]durationField
 
 type durationField struct {
-	text durationText
+	text DurationText
 	to   *time.Duration
 }
 

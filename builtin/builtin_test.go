@@ -12,6 +12,7 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/builtin"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/memory"
 )
 
@@ -26,8 +27,13 @@ type works struct {
 
 func work(t *testing.T, register func(m *tusk.Mux), change ...func(c *tusk.WorkerConfig)) *works {
 	t.Helper()
+	return workOn(t, memory.New(), register, change...)
+}
+
+func workOn(t *testing.T, s store.Store, register func(m *tusk.Mux), change ...func(c *tusk.WorkerConfig)) *works {
+	t.Helper()
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	client, err := tusk.NewClient(memory.New(), &tusk.ClientConfig{Logger: quiet})
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

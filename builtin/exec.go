@@ -102,8 +102,18 @@ func (a *ExecArgs) check() error {
 	return nil
 }
 
+// CommandOptions say what a command of Command may do beyond reading its args.
+type CommandOptions struct {
+	// Env names the variables of the worker's environment that the command gets in addition to the
+	// harmless ones.
+	Env []string
+	// ChildQueues are the queues that the command may spawn children into; none by default. A child
+	// may have any kind and any args.
+	ChildQueues []string
+}
+
 // Command registers a handler that runs argv with the task's args, as JSON, on its standard input.
-// Environment, output, log and exit status are as with Exec.
+// Environment, output, log and exit status are as with Exec. o may be nil.
 //
 // If the kind is a stage of a pipeline and the command exits with status 0, the pipeline continues
 // with the next stage, and the command's output is that stage's input. To continue with another
@@ -111,59 +121,90 @@ func (a *ExecArgs) check() error {
 // pipeline.
 //
 // To spawn children, a command appends them to the file that TUSK_CHILDREN names, as JSON objects
-// that tusk.ParseChild reads, one a line. They are enqueued if the command exits with status 0. If
-// a line is {"wait":true}, the task then waits for them and runs again when they have ended, with
-// their outcomes in TUSK_INPUTS.
-func Command(m *tusk.Mux, kind string, argv []string, env ...string) {
+// that tusk.ParseChild reads, one a line. They are enqueued if the command exits with status 0. A
+// child for a queue that is not among ChildQueues fails the attempt. If a line is {"wait":true},
+// the task then waits for the children and runs again when they have ended, with their outcomes in
+// TUSK_INPUTS. A command that waits and also writes to TUSK_GO_TO discards the task.
+func Command(m *tusk.Mux, kind string, argv []string, o *CommandOptions) {
+	if o == nil {
+		o = &CommandOptions{}
+	}
 	var handler func(ctx context.Context, t *tusk.Task[json.RawMessage]) error
 	if len(argv) > 0 && argv[0] != "" {
-		handler = func(ctx context.Context, t *tusk.Task[json.RawMessage]) error {
-			c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-			c.Stdin, c.Env = bytes.NewReader(t.Args), environment(t, env, nil)
-			next, err := fileFor(c, "TUSK_GO_TO", "tusk-go-to-")
-			if err != nil {
-				return err
-			}
-			defer remove(next)
-			children, err := fileFor(c, "TUSK_CHILDREN", "tusk-children-")
-			if err != nil {
-				return err
-			}
-			defer remove(children)
-			if err := runWithInputs(ctx, t, c); err != nil {
-				return err
-			}
-			if err := spawn(ctx, t, children); err != nil {
-				return err
-			}
-			return goTo(next)
-		}
+		handler = func(ctx context.Context, t *tusk.Task[json.RawMessage]) error { return o.run(ctx, t, argv) }
 	}
 	tusk.HandleKind(m, kind, handler, tusk.WithPipeline())
 }
 
-// fileFor creates a file that a command may write to. A variable of its environment names the file.
-func fileFor(c *exec.Cmd, variable, prefix string) (*os.File, error) {
-	file, err := os.CreateTemp("", prefix)
-	if err == nil {
-		c.Env = append(c.Env, variable+"="+file.Name())
-	}
-	return file, err
-}
-
-func remove(file *os.File) {
-	_ = file.Close() // what it has is read
-	_ = os.Remove(file.Name())
-}
-
-// goTo reads which stage the pipeline should continue with. It returns nil for the next one.
-func goTo(next io.Reader) error {
-	const most = 256
-	said, err := io.ReadAll(io.LimitReader(next, most))
-	if err != nil || len(said) == 0 {
+func (o *CommandOptions) run(ctx context.Context, t *tusk.Task[json.RawMessage], argv []string) error {
+	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	c.Stdin, c.Env = bytes.NewReader(t.Args), environment(t, o.Env, nil)
+	next, err := fileFor(c, "TUSK_GO_TO", "tusk-go-to-")
+	if err != nil {
 		return err
 	}
-	return tusk.GoTo(strings.TrimSpace(string(said)))
+	defer os.Remove(next)
+	children, err := fileFor(c, "TUSK_CHILDREN", "tusk-children-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(children)
+	if err := runWithInputs(ctx, t, c); err != nil {
+		return err
+	}
+	longer, done := run.Linger(ctx)
+	defer done()
+	waits, err := o.spawn(longer, t, children)
+	if err != nil {
+		return err
+	}
+	stage, jumps, err := goTo(next)
+	switch {
+	case err != nil:
+		return err
+	case waits && jumps:
+		return tusk.Discard(errors.New("TUSK_GO_TO: a task that waits for its children cannot go to a stage"))
+	case waits:
+		return tusk.Wait()
+	case jumps:
+		return tusk.GoTo(stage)
+	}
+	return nil
+}
+
+// fileFor creates a file that a command may write to. A variable of its environment names the file.
+func fileFor(c *exec.Cmd, variable, prefix string) (name string, err error) {
+	file, err := os.CreateTemp("", prefix)
+	if err != nil {
+		return "", err
+	}
+	c.Env = append(c.Env, variable+"="+file.Name())
+	return file.Name(), file.Close()
+}
+
+// written opens a file that a command has written to or, as sed -i and mv do, replaced. If there is
+// no such file, the error discards the task.
+func written(variable, name string) (*os.File, error) {
+	about, err := os.Lstat(name)
+	if err == nil && !about.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no longer a regular file", name)
+	}
+	if err != nil {
+		return nil, tusk.Discard(fmt.Errorf("%s: %w", variable, err))
+	}
+	return os.Open(name)
+}
+
+// goTo reads which stage the pipeline should continue with, if the command has named one.
+func goTo(name string) (stage string, jumps bool, err error) {
+	const most = 256
+	file, err := written("TUSK_GO_TO", name)
+	if err != nil {
+		return "", false, err
+	}
+	defer file.Close()
+	said, err := io.ReadAll(io.LimitReader(file, most))
+	return strings.TrimSpace(string(said)), len(said) > 0, err
 }
 
 // runWithInputs is runCommand for a task that may have needed others.

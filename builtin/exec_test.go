@@ -271,7 +271,7 @@ func TestWhatACommandLeavesRunningDiesWithIt(t *testing.T) {
 
 func TestACommandOfAKindReadsItsArgsFromStandardInput(t *testing.T) {
 	w := work(t, func(m *tusk.Mux) {
-		builtin.Command(m, "resize", []string{"sh", "-c", `cat; echo "$TUSK_TASK_KIND" >&2`})
+		builtin.Command(m, "resize", []string{"sh", "-c", `cat; echo "$TUSK_TASK_KIND" >&2`}, nil)
 	})
 	task := w.ended("resize", `{"width":100}`)
 	if string(task.Detail.Output) != `{"width":100}` || len(task.Detail.Logs) != 1 ||
@@ -281,7 +281,7 @@ func TestACommandOfAKindReadsItsArgsFromStandardInput(t *testing.T) {
 }
 
 func TestACommandNeedNotReadItsArgs(t *testing.T) {
-	w := work(t, func(m *tusk.Mux) { builtin.Command(m, "deaf", []string{"true"}) })
+	w := work(t, func(m *tusk.Mux) { builtin.Command(m, "deaf", []string{"true"}, nil) })
 	args, _ := json.Marshal(map[string]string{"long": strings.Repeat("x", 200<<10)})
 	if task := w.ended("deaf", string(args)); task.State != tusk.StateCompleted {
 		t.Fatalf("%v: %s", task.State, lastError(task))
@@ -316,11 +316,11 @@ func TestACommandDiesWithAKilledWorker(t *testing.T) {
 
 func TestCommandsAreStagesOfAPipeline(t *testing.T) {
 	w := work(t, func(m *tusk.Mux) {
-		builtin.Command(m, "ingest.fetch", []string{"sh", "-c", `printf '{"fetched":%s}' "$(cat)"`})
-		builtin.Command(m, "ingest.parse", []string{"sh", "-c", `cat; echo store > "$TUSK_GO_TO"`})
-		builtin.Command(m, "ingest.index", []string{"cat"})
-		builtin.Command(m, "ingest.store", []string{"sh", "-c", `echo > "$TUSK_GO_TO"; echo '"stored"'`})
-		builtin.Command(m, "alone", []string{"sh", "-c", `echo store > "$TUSK_GO_TO"`})
+		builtin.Command(m, "ingest.fetch", []string{"sh", "-c", `printf '{"fetched":%s}' "$(cat)"`}, nil)
+		builtin.Command(m, "ingest.parse", []string{"sh", "-c", `cat; echo store > "$TUSK_GO_TO"`}, nil)
+		builtin.Command(m, "ingest.index", []string{"cat"}, nil)
+		builtin.Command(m, "ingest.store", []string{"sh", "-c", `echo > "$TUSK_GO_TO"; echo '"stored"'`}, nil)
+		builtin.Command(m, "alone", []string{"sh", "-c", `echo store > "$TUSK_GO_TO"`}, nil)
 	})
 	text := `{"stages":[{"name":"fetch","queue":"default"},{"name":"parse","queue":"default"},
 		{"name":"index","queue":"default"},{"name":"store","queue":"default"},{"name":"never"}]}`

@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"github.com/tuskqueue/tusk"
 )
 
-// maxInputs is the maximum size in bytes of the file that TUSK_INPUTS names.
-const maxInputs = 1 << 30
+const (
+	maxInputs = 1 << 30         // bytes of the file that TUSK_INPUTS names
+	readAgain = 5 * time.Second // after inputs that could not be read
+)
 
 // input is a task that the task of a command needed, without its output.
 type input struct {
@@ -55,7 +58,7 @@ func writeInputs(ctx context.Context, w io.Writer, t *tusk.Task[json.RawMessage]
 	before := "["
 	for in, err := range t.EachInput(ctx) {
 		if err != nil {
-			return err
+			return unread(ctx, t, err)
 		}
 		if size += in.Content.Size(); size > maxInputs {
 			return tusk.Discard(fmt.Errorf("the tasks that it needed have more than %d bytes of output", maxInputs))
@@ -71,6 +74,16 @@ func writeInputs(ctx context.Context, w io.Writer, t *tusk.Task[json.RawMessage]
 	}
 	_, _ = out.WriteString("]\n")
 	return out.Flush()
+}
+
+// unread returns the end of an attempt whose inputs could not be read. The task is not at fault, so
+// the attempt does not count.
+func unread(ctx context.Context, t *tusk.Task[json.RawMessage], err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	t.Logger().Warn("inputs cannot be read", "error", err)
+	return tusk.Snooze(readAgain)
 }
 
 // writeInput writes an input as a JSON object, without holding its output in memory.

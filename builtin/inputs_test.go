@@ -3,7 +3,9 @@
 package builtin_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/tuskqueue/tusk"
 	"github.com/tuskqueue/tusk/builtin"
+	"github.com/tuskqueue/tusk/store"
+	"github.com/tuskqueue/tusk/store/memory"
 )
 
 func TestACommandGetsItsInputsInAFile(t *testing.T) {
@@ -18,8 +22,8 @@ func TestACommandGetsItsInputsInAFile(t *testing.T) {
 	t.Setenv("TMPDIR", dir)
 	w := work(t, func(m *tusk.Mux) {
 		builtin.Exec(m)
-		builtin.Command(m, "sum", []string{"sh", "-c", `cat "$TUSK_INPUTS"`})
-		builtin.Command(m, "alone", []string{"sh", "-c", `echo "${TUSK_INPUTS-none}"`})
+		builtin.Command(m, "sum", []string{"sh", "-c", `cat "$TUSK_INPUTS"`}, nil)
+		builtin.Command(m, "alone", []string{"sh", "-c", `echo "${TUSK_INPUTS-none}"`}, nil)
 	})
 	flow := tusk.NewWorkflow()
 	command := func(script string) tusk.Args {
@@ -82,4 +86,26 @@ func TestACommandWithoutInputsNeedsNoFile(t *testing.T) {
 		t.Errorf("%v, output %s: %s", alone.State, alone.Detail.Output, lastError(alone))
 	}
 	w.stop()
+}
+
+// needless is a store that cannot say what a task needed.
+type needless struct{ store.Store }
+
+func (s needless) Unwrap() store.Store { return s.Store }
+
+func (s needless) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	if f.Detail && f.NoArgs {
+		return nil, errors.New("no such server")
+	}
+	return s.Store.List(ctx, f)
+}
+
+func TestInputsThatCannotBeReadPostponeTheTask(t *testing.T) {
+	w := workOn(t, needless{memory.New()}, func(m *tusk.Mux) { builtin.Command(m, "sum", []string{"true"}, nil) })
+	task := w.await(w.enqueue("sum", "{}", &tusk.Options{MaxAttempts: 1}), func(t *tusk.TaskInfo) bool {
+		return t.State != tusk.StateAvailable && t.State != tusk.StateRunning
+	})
+	if task.State != tusk.StateScheduled || task.Attempt != 0 {
+		t.Errorf("%v, attempt %d: %s", task.State, task.Attempt, lastError(task))
+	}
 }

@@ -24,6 +24,7 @@ type kindFlags struct {
 	commands   []string // KIND=COMMAND
 	exec       bool
 	env        []string // passed to commands in addition to the harmless variables
+	children   []string // queues into which commands may spawn children
 	allowHosts []string
 }
 
@@ -32,6 +33,8 @@ func (k *kindFlags) add(f *pflag.FlagSet) {
 		"run COMMAND for tasks of a kind, with the args as JSON on its standard input: `KIND=COMMAND`, repeatable")
 	f.StringSliceVar(&k.env, "exec-env", nil,
 		"let commands have this variable of the worker's environment, by its `NAME`; repeatable")
+	f.StringSliceVar(&k.children, "exec-children", nil,
+		"let commands of --exec spawn children, of any kind, into this `queue`; repeatable (default: no queue)")
 	f.StringSliceVar(&k.allowHosts, "allow-host", nil,
 		"let tasks of kind http reach this private `host`, host:port or network, too; repeatable")
 }
@@ -68,7 +71,7 @@ func (k *kindFlags) mux() (*tusk.Mux, error) {
 		if err := tusk.ValidateName("kind", kind); err != nil {
 			return nil, usage("", "--exec %s: %v", quote(pair), err)
 		}
-		builtin.Command(m, kind, argv, k.env...)
+		builtin.Command(m, kind, argv, &builtin.CommandOptions{Env: k.env, ChildQueues: k.children})
 	}
 	return m, nil
 }
@@ -96,14 +99,17 @@ on for --shutdown-timeout, and unfinished tasks are handed back. A second signal
 worker at once; its tasks are rescued when their lease is over.
 
 Kinds: echo, http, those of --exec, and exec with --enable-exec. A command gets TUSK_TASK_ID,
-_KIND, _QUEUE, _ATTEMPT and _TENANT. A COMMAND of --exec may spawn children: it appends them to
-the file that TUSK_CHILDREN names, each as a line like {"kind":"resize","args":{}}, and waits for
-them with the line {"wait":true}. From the worker's environment it gets only PATH, HOME,
-SHELL, USER, LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables in --exec-env: the
-others may hold passwords. Its standard output becomes the task's output, its standard error
-the task's log. Exit status 0 completes the task, 65 (EX_DATAERR) discards it without a
-retry. Any other status is a failure, which is retried while attempts are left. COMMAND is
-split into words as by a shell, but no shell runs it.`,
+_KIND, _QUEUE, _ATTEMPT and _TENANT and, if the task needed others, TUSK_INPUTS, a file with
+their outputs. From the worker's environment a command gets only PATH, HOME, SHELL, USER,
+LOGNAME, LANG, LANGUAGE, LC_*, TZ, TMPDIR and the variables in --exec-env: the others may hold
+passwords. Its standard output becomes the task's output, its standard error the task's log.
+Exit status 0 completes the task, 65 (EX_DATAERR) discards it without a retry. Any other status
+is a failure, which is retried while attempts are left.
+
+A COMMAND of --exec is split into words as by a shell, but no shell runs it. In a pipeline, it
+may write the next stage to the file that TUSK_GO_TO names. It may spawn children in the queues
+of --exec-children: it appends them to the file that TUSK_CHILDREN names, each as a line like
+{"kind":"resize","args":{}}, and waits for them with the line {"wait":true}.`,
 		Example: `  tusk work --queue mail --exec 'send=./send-mail --verbose'
   tusk work --queue default --queue slow --concurrency 8 --until-empty`,
 		Args: noArgs,

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -77,8 +78,12 @@ func (c *call) bind(in any) error {
 		once = once || p.Name == onceHeader
 	}
 	if !once { // the client would repeat the request, and rely on the key
+		here := "a repeated request is carried out again"
+		if strings.HasPrefix(c.route.Path, "/api/v1/lease/") {
+			here = "leave it out, the end of a lease is recognized by its lease_id if it is repeated"
+		}
 		return fieldProblem(http.StatusBadRequest, "invalid_header", onceHeader,
-			"is only for POST /api/v1/tasks and /api/v1/tasks/batch: here, a repeated request is carried out again")
+			"is only for POST /api/v1/tasks and /api/v1/tasks/batch: here, %s", here)
 	}
 	for name := range values {
 		if !slices.Contains(known, name) {

@@ -24,6 +24,13 @@ func TestAnIdempotencyKeyIsRefusedWhereItHasNoEffect(t *testing.T) {
 			t.Errorf("%s: %+v", path, p)
 		}
 	}
+	for path, want := range map[string]string{"": "a repeated request is carried out again",
+		"/wait": "the end of a lease is recognized by its lease_id if it is repeated"} {
+		p := s.do("POST", "/api/v1/lease"+path, object{}, "Idempotency-Key", "k").problem(t, 400, "invalid_header")
+		if !strings.HasSuffix(p.Detail, want) {
+			t.Errorf("%s: %+v", path, p)
+		}
+	}
 	s.do("POST", "/api/v1/tasks/batch", object{"tasks": []object{{"kind": "k"}}}, "Idempotency-Key", "k").want(t, 201, nil)
 	s.do("GET", "/api/v1/queues", nil, "Idempotency-Key", "k").want(t, 200, nil)
 }

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -96,7 +97,7 @@ func TestPlacingChildrenNeedsThePermissionEnqueue(t *testing.T) {
 		Tenants: []string{"acme"}})
 	for _, queue := range []string{"other", ""} {
 		p := s.as(bound, "POST", "/api/v1/lease/wait", one(queue)).problem(t, 403, "forbidden")
-		if !strings.Contains(p.Detail, "is not among its queues") {
+		if p.Field != "children[0].queue" || !strings.Contains(p.Detail, "is not among its queues") {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -151,6 +152,8 @@ func TestChildrenThatAreRefusedLeaveTheLeaseOpen(t *testing.T) {
 		}
 	}
 	child := []object{{"kind": "k"}}
+	s.enqueue(object{"kind": "k", "queue": "other"})
+	other := s.leaseAs(s.token, "other").LeaseID
 	var batch server.LeaseResults
 	s.do("POST", "/api/v1/lease/batch", object{"items": []object{
 		{"action": "wait", "lease_id": lease},
@@ -158,13 +161,22 @@ func TestChildrenThatAreRefusedLeaveTheLeaseOpen(t *testing.T) {
 		{"action": "wait", "lease_id": lease, "children": many},
 		{"action": "fail", "lease_id": lease, "error": "x", "children": child},
 		{"action": "extend", "lease_id": lease, "children": child},
-		{"action": "wait", "lease_id": lease, "children": child},
+		{"action": "wait", "lease_id": lease, "children": child, "output": 1},
+		{"action": "fail", "lease_id": lease, "error": "x", "output": 1},
+		{"action": "release", "lease_id": lease, "output": 1},
+		{"action": "extend", "lease_id": lease, "output": 1},
+		{"action": "finish", "lease_id": lease, "children": child},
+		{"action": "wait", "lease_id": lease, "children": child, "output": nil},
 		{"action": "complete", "lease_id": lease, "children": child},
+		{"action": "wait", "lease_id": other, "children": many[3:]},
+		{"action": "wait", "lease_id": other, "children": child},
 	}}).want(t, 200, &batch)
 	for i, want := range []string{"missing_field children", "invalid_name children[0].kind", "too_many children",
-		"not_for_action children", "not_for_action children", " ", "lease_lost "} {
+		"not_for_action children", "not_for_action children", "not_for_action output", "not_for_action output",
+		"not_for_action output", "not_for_action output", "invalid_action action", " ", "lease_lost ", "too_many children",
+		" "} {
 		if r := batch.Results[i]; r.Code+" "+r.Field != want || r.OK != (want == " ") ||
-			i == 2 && r.Detail != "are 10001, at most 10000 are allowed" {
+			i == 2 && r.Detail != "are 10002 with those of the items before, at most 10000 are allowed in a request" {
 			t.Errorf("item %d: %+v", i, r)
 		}
 	}
@@ -195,5 +207,27 @@ func TestAnEndpointSpawnsChildrenByTheAPI(t *testing.T) {
 	s.as(service, "POST", "/api/v1/lease/complete", object{"lease_id": child.LeaseID, "output": 7}).want(t, 200, nil)
 	if d := s.awaitState(id, "completed"); string(d.Output) != "7" || d.Attempt != 1 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// narrow is a store that cannot hold children.
+type narrow struct{ store.Store }
+
+func (s narrow) Unwrap() store.Store { return s.Store }
+
+func (s narrow) Finish(ctx context.Context, outcomes []store.Outcome) ([]store.ID, error) {
+	if len(outcomes[0].Then) == 0 {
+		return s.Store.Finish(ctx, outcomes)
+	}
+	return nil, fmt.Errorf("finish: %w: %w: table x is full", store.ErrNotCommitted, store.ErrUnstorable)
+}
+
+func TestChildrenThatTheDatabaseCannotHoldAreRefused(t *testing.T) {
+	s := startOn(t, newClient(t, narrow{memory.New()}))
+	s.enqueue(object{"kind": "k"})
+	p := s.do("POST", "/api/v1/lease/wait", object{"lease_id": s.leaseAs(s.token, "default").LeaseID,
+		"children": []object{{"kind": "k"}}}).problem(t, 413, "unstorable")
+	if p.Detail != "the database cannot hold these values: send fewer tasks in a request, or smaller args" {
+		t.Errorf("%+v", p)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -22,9 +23,9 @@ type LeaseAction struct {
 // children: a bad item fails alone.
 type LeaseActionInput struct {
 	LeaseID  string           `json:"lease_id" doc:"a malformed one is this item's error invalid_id"`
-	Output   json.RawMessage  `json:"output,omitempty" doc:"complete: the output of the task"`
+	Output   json.RawMessage  `json:"output,omitempty" doc:"complete: the output of the task; with another action it is this item's error not_for_action"`
 	GoTo     *string          `json:"go_to,omitempty" doc:"complete: the next stage of its pipeline; a malformed name is this item's error invalid_name"`
-	Children []tusk.ChildTask `json:"children,omitempty" doc:"complete and wait: tasks to enqueue, up to 10000"`
+	Children []tusk.ChildTask `json:"children,omitempty" doc:"complete and wait: tasks to enqueue, up to 10000 in a request"`
 	Error    string           `json:"error,omitempty" doc:"fail: what went wrong"`
 	Trace    string           `json:"trace,omitempty" doc:"fail: the stack trace"`
 	RetryIn  *Duration        `json:"retry_in,omitempty" doc:"fail: instead of the task's own backoff"`
@@ -169,6 +170,7 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 	var verdicts []tusk.Verdict
 	var extensions []tusk.Extension
 	var index, extended []int
+	children := 0
 	for i, item := range items {
 		r := &results[i]
 		if r.Code != "" {
@@ -178,10 +180,19 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 			r.refuse(problem(http.StatusForbidden, "forbidden", "your %s may not work on this queue", c.who.Via))
 			continue
 		}
-		if err := c.maySpawn(&item); err != nil {
+		err := item.check()
+		if err == nil {
+			err = c.maySpawn(&item)
+		}
+		if n := children + len(item.Children); err == nil && n > tusk.MaxWorkflow {
+			err = fieldProblem(http.StatusUnprocessableEntity, "too_many", "children",
+				"are %d with those of the items before, at most %d are allowed in a request", n, tusk.MaxWorkflow)
+		}
+		if err != nil {
 			r.refuse(err)
 			continue
 		}
+		children += len(item.Children)
 		if item.Action == "extend" {
 			e, err := item.extension(receipts[i])
 			if r.refuse(err); err == nil {
@@ -227,34 +238,52 @@ func (r *LeaseResult) refuse(err error) {
 	}
 }
 
+// check refuses an action that does not exist, and fields that the action does not take although leaving them out would
+// lose data.
+func (a *LeaseAction) check() error {
+	switch a.Action {
+	case "complete", "wait", "fail", "extend", "release":
+	default:
+		return fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action",
+			"want complete, wait, fail, extend or release")
+	}
+	if len(a.Children) > 0 && a.Action != "complete" && a.Action != "wait" {
+		return fieldProblem(http.StatusUnprocessableEntity, "not_for_action", "children", "go only with complete and wait")
+	}
+	if len(a.Output) > 0 && string(a.Output) != "null" && a.Action != "complete" {
+		return fieldProblem(http.StatusUnprocessableEntity, "not_for_action", "output", "goes only with complete")
+	}
+	return nil
+}
+
 // maySpawn reports whether the caller may enqueue the children of an item. Their tenant is that of their parent, which
 // the caller may work on.
 func (c *call) maySpawn(a *LeaseAction) error {
 	if len(a.Children) == 0 {
 		return nil
 	}
-	if a.Action != "complete" && a.Action != "wait" {
-		return fieldProblem(http.StatusUnprocessableEntity, "not_for_action", "children", "go only with complete and wait")
-	}
 	if !c.who.May(access.Enqueue) {
 		return fieldProblem(http.StatusForbidden, "forbidden", "children", "the role %s may not enqueue tasks, and so no "+
-			"children: use a %s with the role %s", c.who.Role, c.who.Via, access.Service)
+			"children: use a token with the role %s", c.who.Role, access.Service)
 	}
-	for _, child := range a.Children {
+	for i, child := range a.Children {
 		if queue := cmp.Or(child.Queue, tusk.DefaultQueue); !c.who.SeesQueue(queue) {
-			return notIts(c.who, "queue", queue)
+			p := notIts(c.who, "queue", queue)
+			p.Field = fmt.Sprintf("children[%d].queue", i)
+			return p
 		}
 	}
 	return nil
 }
 
 func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
-	v := tusk.Verdict{Receipt: r, Output: a.Output, Children: a.Children}
+	v := tusk.Verdict{Receipt: r, Children: a.Children}
 	switch a.Action {
 	case "wait":
 		v.Err = tusk.Wait()
 		return v, nil
 	case "complete":
+		v.Output = a.Output
 		if a.GoTo != nil {
 			if *a.GoTo != "" {
 				if err := tusk.ValidateName("go_to", *a.GoTo); err != nil {
@@ -272,10 +301,6 @@ func (a LeaseAction) verdict(r tusk.Receipt) (tusk.Verdict, error) {
 			v.Err = tusk.Snooze(min(time.Duration(a.Delay), tusk.MaxAhead))
 		}
 		return v, nil
-	case "fail":
-	default:
-		return v, fieldProblem(http.StatusUnprocessableEntity, "invalid_action", "action",
-			"want complete, wait, fail, extend or release")
 	}
 	if a.Error == "" {
 		return v, fieldProblem(http.StatusUnprocessableEntity, "missing_field", "error",

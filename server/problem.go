@@ -132,6 +132,11 @@ func problemOf(err error) *Problem {
 		return fieldProblem(statusOf(invalid.Code), invalid.Code, asField.Replace(invalid.Field), "%s", invalid.Text)
 	case errors.As(err, new(*tusk.QueueInUseError)):
 		return problem(http.StatusConflict, "queue_in_use", "%v", err)
+	case errors.Is(err, store.ErrUnstorable): // the database's own words may reveal too much
+		p = problem(http.StatusRequestEntityTooLarge, "unstorable", "%v: send fewer tasks in a request, or smaller args",
+			store.ErrUnstorable)
+		p.cause = err
+		return p
 	case errors.As(err, &q):
 		return fieldProblem(statusOf(q.Code), q.Code, q.Field, "%s", q.Text)
 	}

@@ -318,7 +318,7 @@ func allowed(who access.Identity, queue, tenant string) error {
 }
 
 // notIts refuses a queue or a tenant that the caller has named. The name of any other would reveal it.
-func notIts(who access.Identity, what, name string) error {
+func notIts(who access.Identity, what, name string) *Problem {
 	return problem(403, "forbidden", "your %s may not use the %s %s: it is not among its %ss", who.Via, what, short(name),
 		what)
 }

@@ -50,3 +50,11 @@ func (c *handlerContext) Value(key any) any {
 	}
 	return c.real().Value(key)
 }
+
+// Linger returns a context that outlasts a handler's by 3 s, for what follows when the handler has
+// succeeded although its context has ended. Call done when it is no longer needed.
+func Linger(ctx context.Context) (longer context.Context, done func()) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(3*time.Second, func() { cancel(context.Cause(ctx)) }) })
+	return longer, func() { stop(); cancel(nil) }
+}
