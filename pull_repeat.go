@@ -113,7 +113,9 @@ func (c *Client) refused(outcomes []store.Outcome, lost map[ID]bool) map[ID]bool
 	var doubts []*unsure
 	for i := range outcomes {
 		if o := &outcomes[i]; lost[o.Task.ID] && o.Error != errUnproved.Error() {
-			doubts = append(doubts, unsureOf(o))
+			u := unsureOf(o)
+			u.forget = u.forget && o.State == store.Completed // only a completion deletes the task
+			doubts = append(doubts, u)
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), recognizeWithin)

@@ -114,8 +114,18 @@ func (s *Store) rebase(ctx context.Context, tx pgx.Tx) (tasks int64, err error) 
 	}
 	do(s.sql["rebase_positions"])
 	tasks = do(strings.ReplaceAll(s.sql["rebase_unfinished"], "{table}", "pg_temp.rebase"))
-	do(s.sql["rebase_rest"])
+	do(s.sql["rebase_archive"], s.sql["rebase_rest"])
 	return tasks, err
+}
+
+// SetArchiveAside takes the archive from the database, as Rebase does. A ledger that was restored needs it in the home
+// ledger, which may not have been.
+func (s *Store) SetArchiveAside(ctx context.Context) error {
+	err := s.ownTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.sql["rebase_archive"])
+		return err
+	})
+	return translate(err)
 }
 
 // namesIn returns the texts of the only column of an answer.

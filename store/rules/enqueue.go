@@ -52,11 +52,11 @@ func (b *Batch) enqueue(n *store.NewTask) (store.Enqueued, error) {
 	if k == nil {
 		return added, b.insert(n)
 	}
+	if n.ID == k.Holder || n.ID == k.Ended { // the call is a repetition, and must not move the source's time
+		return store.Enqueued{ID: n.ID, Result: store.Skipped}, nil
+	}
 	if n.OnConflict == store.Rerun && !k.learn(n.SourceTime, b.Now) {
 		return store.Enqueued{ID: k.standsFor(), Result: store.Stale}, nil
-	}
-	if n.ID == k.Holder || n.ID == k.Ended { // the call is a repetition
-		return store.Enqueued{ID: n.ID, Result: store.Skipped}, nil
 	}
 	holder, err := b.holder(k)
 	switch {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tuskqueue/tusk/store"
 )
@@ -32,6 +33,33 @@ var repeatClauses = []clause{
 				t.Errorf("%v: the next task with the key: %+v", c, r)
 			}
 			t.mustEnd(to(store.Completed, t.takeOne(worker)))
+		}
+	}},
+	{"enqueue/several keyed tasks that are repeated together store nothing", func(t *T) {
+		worker := t.worker()
+		both := []store.NewTask{newTask(key("a")), newTask(key("b"))}
+		t.add(both...)
+		t.rest(worker)
+		for i, r := range t.add(both...) {
+			if r != (store.Enqueued{ID: both[i].ID, Result: store.Skipped}) {
+				t.Errorf("task %d: %+v", i, r)
+			}
+		}
+		if more := t.take(worker, 10); len(more) != 0 {
+			t.Errorf("%d run again", len(more))
+		}
+	}},
+	{"enqueue/a rerun that is repeated does not make a later source time stale", func(t *T) {
+		worker := t.worker()
+		n := newTask(key("a"), conflict(store.Rerun))
+		t.add(n)
+		t.rest(worker)
+		later := newTask(key("a"), conflict(store.Rerun))
+		later.SourceTime = t.stamp()
+		time.Sleep(10 * time.Millisecond)
+		t.add(n)
+		if r := t.add(later)[0]; r.Result != store.Added {
+			t.Errorf("a change before the repetition: %+v", r)
 		}
 	}},
 }

@@ -72,16 +72,15 @@ begin
     return;
   end if;
   select * into k from tusk.key y where y.queue = _queue and y.key = _key; -- it is locked
-  if _conflict = 2 and _source <= k.source_at then
+  if w.id = k.holder or w.id = k.ended then -- the call is a repetition, and must not move the source's time
+    id := w.id; result := 2;
+    return;
+  elsif _conflict = 2 and _source <= k.source_at then
     id := coalesce(k.awaiting, k.holder, k.ended, '00000000-0000-0000-0000-000000000000'); result := 5;
     return;
   elsif _conflict = 2 then
     update tusk.key y set source_at = greatest(y.source_at, coalesce(_source, _now)) where y.queue = _queue
       and y.key = _key;
-  end if;
-  if w.id = k.holder or w.id = k.ended then -- the call is a repetition
-    id := w.id; result := 2;
-    return;
   elsif k.holder is null then
     id := coalesce(k.ended, '00000000-0000-0000-0000-000000000000'); result := 2;
     return;
@@ -263,7 +262,8 @@ begin
   _free := array(
     select y.ctid from unnest(_mine) m
     cross join lateral (
-      select x.ctid from tusk.key x where x.queue = _queues[m] and x.key = _own[m] and x.holder is null offset 0) y);
+      select x.ctid from tusk.key x where x.queue = _queues[m] and x.key = _own[m] and x.holder is null
+        and x.ended is distinct from _ids[m] offset 0) y);
   with mine as materialized (
     select m as at, _queues[m] as queue, _own[m] as key, _ids[m] as id from unnest(_mine) m),
   made as (

@@ -71,6 +71,14 @@ select o.lane, o.id, o.enqueued_at, o.attempt, o.crashes, o.kind, o.args, o.run_
   o.tenant, o.key, o.tags, o.settings, o.failure, o.workflow, o.turn, o.partition
 from {table} o order by o.xid, o.n
 
+-- name: rebase_archive
+-- The database may be a copy, so it no longer owns the archive. Package archive can give it back (Keep).
+delete from tusk.record r where r.kind = 'archive' and r.name = 'owner_before_rebase'
+  and exists (select from tusk.record o where o.kind = 'archive' and o.name = 'owner');
+update tusk.record r set name = 'owner_before_rebase', version = nextval('tusk.record_version'),
+  updated_at = clock_timestamp()
+where r.kind = 'archive' and r.name = 'owner';
+
 -- name: rebase_rest
 -- A logical copy has the rows without the values of sequences. Places in packs need task_n to be a multiple of 256.
 select tusk.sum_turns();
@@ -79,12 +87,6 @@ select case when exists (select from tusk.open_need) then nextval('tusk.beside')
   setval('tusk.doubt_n', greatest(nextval('tusk.doubt_n'), (select max(d.n) from tusk.doubt d))),
   setval('tusk.task_n', greatest(nextval('tusk.task_n'), (select max(w.n) from tusk.unready w) & -256)),
   setval(pg_get_serial_sequence('tusk.attempt', 'n'), (select max(a.n) from tusk.attempt a));
--- The database may be a copy, so it no longer owns the archive. Package archive can give it back (Keep).
-delete from tusk.record r where r.kind = 'archive' and r.name = 'owner_before_rebase'
-  and exists (select from tusk.record o where o.kind = 'archive' and o.name = 'owner');
-update tusk.record r set name = 'owner_before_rebase', version = nextval('tusk.record_version'),
-  updated_at = clock_timestamp()
-where r.kind = 'archive' and r.name = 'owner';
 delete from tusk.catalogue;
 update tusk.catalogue_end e set upto = '0', added = 0;
 update tusk.grace g set over = '1:1:', next = '1:1:', upto = '0';
