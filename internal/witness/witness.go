@@ -130,37 +130,41 @@ func (k *Keeper[K]) hurry() {
 // run holds the locks on one connection after the other. It ends when no worker is left.
 func (k *Keeper[K]) run(ctx context.Context) {
 	for ctx.Err() == nil && !k.over() {
-		err := k.connected(ctx)
+		s, err := k.connected(ctx)
 		if err == nil {
 			return
 		}
 		pause := k.server.Failed(err)
 		k.disown(ctx)
+		if s != nil {
+			s.Close() // not before: a lock that is free and not disowned tells of a death
+		}
 		rest(ctx, pause)
 	}
 }
 
-// connected holds the locks on one connection. It returns nil when no worker is left.
-func (k *Keeper[K]) connected(ctx context.Context) error {
+// connected holds the locks on one connection. It returns a nil error when no worker is left. Otherwise, the caller
+// closes the session, if there is one.
+func (k *Keeper[K]) connected(ctx context.Context) (Session[K], error) {
 	within, cancel := context.WithTimeout(ctx, k.within)
 	s, err := k.server.Connect(within)
 	if cancel(); err != nil {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.answer()
-		return err
+		return nil, err
 	}
-	defer s.Close()
 	for !k.over() {
 		left, fresh := k.news()
 		if err := k.change(ctx, s, left, fresh); err != nil {
-			return err
+			return s, err
 		}
 		if err := s.Wait(ctx, k.wake); err != nil {
-			return err
+			return s, err
 		}
 	}
-	return nil
+	s.Close()
+	return nil, nil
 }
 
 // over reports whether no worker is left. The goroutine of run then ends, and the next worker starts another one.

@@ -40,7 +40,15 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	for _, id := range e.IDs[len(edited):] { // those from a part that failed onwards
 		edited, busy = append(edited, store.Edited{ID: id, Result: store.Refused}), append(busy, id)
 	}
-	return edited, wrap("edit", errors.Join(err, heldError(busy)))
+	return edited, wrap("edit", errors.Join(causeOf(err), heldError(busy)))
+}
+
+// causeOf returns the cause of an error that says that nothing was stored, which is not true of the whole call.
+func causeOf(err error) error {
+	if both, is := err.(interface{ Unwrap() []error }); is && errors.Is(err, store.ErrNotCommitted) {
+		return both.Unwrap()[1]
+	}
+	return err
 }
 
 // apartIfHeld calls do with items. If another transaction holds one of them, or changes one at the same time, it

@@ -77,10 +77,12 @@ func parse(dsn string) (*driversql.Config, bool, error) {
 		return nil, false, errors.New("database URL: names no database: want mysql://user:password@host:port/database")
 	}
 	parameters := u.Query()
-	oneNode := parameters.Get("tusk_one_node") == "1"
+	// tusk_allow_galera is its former name. A program of an earlier version may use the same URL during an upgrade.
+	oneNode := parameters.Get("tusk_one_node") == "1" || parameters.Get("tusk_allow_galera") == "1"
 	socket := parameters.Get("socket")
-	parameters.Del("tusk_one_node")
-	parameters.Del("socket")
+	for _, own := range []string{"tusk_one_node", "tusk_allow_galera", "socket"} {
+		parameters.Del(own)
+	}
 	config, err := driversql.ParseDSN("/?" + parameters.Encode())
 	if err != nil {
 		return nil, false, fmt.Errorf("database URL: parameters: %w", err)
