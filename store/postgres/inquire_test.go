@@ -109,7 +109,9 @@ func enqueueBlocked(
 	return free, answered
 }
 
-const blocked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+// blocked counts the clients that wait for a lock. Autovacuum may wait as well.
+const blocked = "select count(*) from pg_stat_activity where datname = current_database() and " +
+	"wait_event_type = 'Lock' and backend_type = 'client backend'"
 
 func TestAnEnqueueWhoseBackendIsKilledBeforeItCommitsStoredNothing(t *testing.T) {
 	for _, n := range []int{3, 100} {
