@@ -190,7 +190,7 @@ func (w *Worker) claim() *store.Task {
 	}
 }
 
-// pending reports whether tasks wait for others or for their turn.
+// pending reports whether tasks wait for others or for their turn, or did so until after the last claim.
 func (w *Worker) pending() bool {
 	w.t.Helper()
 	counts, err := w.kit.gate.Count(context.Background())
@@ -198,7 +198,7 @@ func (w *Worker) pending() bool {
 		w.t.Fatalf("tusktest: %v", err)
 	}
 	return slices.ContainsFunc(counts, func(c store.Count) bool {
-		return c.State == store.Pending && slices.Contains(w.queues, c.Queue)
+		return (c.State == store.Pending || c.State == store.Available) && slices.Contains(w.queues, c.Queue)
 	})
 }
 
