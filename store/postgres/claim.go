@@ -34,8 +34,8 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	s.near.took(&r, c.tasks)
-	if queue := a.names[c.busy>>16]; c.busy != 0 {
-		time.AfterFunc(busyPause, func() { s.near.bell.Ring(queue) })
+	if c.busy != 0 {
+		s.passedOver(a, c.busy)
 	}
 	for i := range c.tasks {
 		a.lent(&c.tasks[i], c.lanes[i])
@@ -46,6 +46,12 @@ func (s *Store) Claim(ctx context.Context, r store.ClaimRequest) ([]store.Task, 
 // busyPause is the time after which workers claim again from a lane that was passed over. Another claim holds a lane
 // for less than a millisecond; a task that is leased as it is stored holds it until it is on disk.
 const busyPause = 3 * time.Millisecond
+
+// passedOver rings for the queue of a lane that a claim passed over because somebody else held it.
+func (s *Store) passedOver(a *ask, lane int64) {
+	queue := a.names[lane>>16]
+	time.AfterFunc(busyPause, func() { s.near.bell.Ring(queue) })
+}
 
 func (s *Store) claim(ctx context.Context, a *ask, c *claimed) error {
 	name := "claim"

@@ -75,10 +75,13 @@ func (s *Store) swap(ctx context.Context, x *swap) error {
 	var lane int64
 	began := time.Now()
 	err := s.queryOnce(ctx, s.sql["exchange"], func(raw [][]byte) error {
-		if raw[1] != nil {
+		switch {
+		case raw[1] != nil:
 			x.tasks = make([]store.Task, 1)
 			lane = readTask(&x.tasks[0], raw)
 			x.ask.lent(&x.tasks[0], lane)
+		case raw[0] != nil:
+			s.passedOver(x.ask, int64Of(raw[0]))
 		}
 		x.finished = len(raw[17]) > 0 && raw[17][0] != 0
 		s.ring(textsOf(raw[18])...)

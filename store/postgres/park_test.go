@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -130,22 +131,38 @@ func TestAClaimThatPassedOverABusyLaneIsRepeated(t *testing.T) {
 		}
 		return func() { tx.Rollback(ctx) }
 	}
-	for _, changed := range []bool{false, true} {
+	exchange := func() []store.Task {
+		t.Helper()
+		if _, err := s.Enqueue(ctx, newTasks(1, "p")); err != nil {
+			t.Fatal(err)
+		}
+		ended := completed(claim())[0]
 		quiet()
-		unlock := lock(changed)
-		if n := len(claim()); n != 0 {
-			t.Errorf("claimed %d", n)
+		x := s.Exchange(ctx, ended, store.ClaimRequest{Worker: worker.ID, Queues: worker.Queues, Limit: 1,
+			Token: store.NewToken()})
+		if err := errors.Join(x.ClaimErr, x.FinishErr); err != nil || x.Lost {
+			t.Fatal(err, x.Lost)
 		}
-		select {
-		case <-hints:
-			if changed {
-				t.Error("a lane that a transaction changes, maybe for long, is claimed from again and again")
+		return x.Tasks
+	}
+	for what, call := range map[string]func() []store.Task{"a claim": claim, "an exchange": exchange} {
+		for _, changed := range []bool{false, true} {
+			unlock := lock(changed)
+			quiet()
+			if n := len(call()); n != 0 {
+				t.Errorf("%s claimed %d", what, n)
 			}
-		case <-time.After(time.Second):
-			if !changed {
-				t.Error("the lane was passed over for good")
+			select {
+			case <-hints:
+				if changed {
+					t.Errorf("%s: a lane that a transaction changes, maybe for long, is claimed from again and again", what)
+				}
+			case <-time.After(time.Second):
+				if !changed {
+					t.Errorf("%s passed the lane over for good", what)
+				}
 			}
+			unlock()
 		}
-		unlock()
 	}
 }
