@@ -222,6 +222,9 @@ func (c *Carrier) change(ctx context.Context, o *Operation) error {
 	if len(ids) > 0 {
 		edited, err := c.store.Edit(ctx, store.Edit{IDs: ids, Change: o.Change})
 		if err != nil && !store.OnlyHeld(err) { // held tasks were refused
+			if held := new(store.HeldError); errors.As(err, &held) {
+				o.countUntil(held.Tasks, tasks, edited)
+			}
 			return err
 		}
 		o.count(edited)

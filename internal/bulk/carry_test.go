@@ -38,7 +38,7 @@ func TestTasksThatWereLeftOutAreExaminedAgain(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	o := Operation{ID: store.ID{9}, State: Running, Change: store.Change{Op: store.Cancel}, StartedAt: time.Now()}
+	o := Operation{ID: store.ID{9}, State: Running, Change: store.Change{Op: store.Cancel}, StartedAt: time.Now(), Limit: 3}
 	if _, err := Put(t.Context(), s, o, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,10 @@ func TestTasksThatWereLeftOutAreExaminedAgain(t *testing.T) {
 		t.Error(err)
 	}
 	left, err := s.List(t.Context(), store.Filter{States: []store.State{store.Available}, Limit: 10})
-	if err != nil || len(left) > 0 {
-		t.Errorf("%d tasks are left: %v", len(left), err)
+	if err != nil || len(left) != 2 {
+		t.Errorf("%d tasks are left, want 2: %v", len(left), err)
+	}
+	if o, _, err = Find(t.Context(), s, o.ID); err != nil || o.State != Done || o.Seen != 3 || o.Changed != 3 {
+		t.Errorf("%s, %d tasks, %d changed, %v", o.State, o.Seen, o.Changed, err)
 	}
 }

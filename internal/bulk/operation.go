@@ -134,3 +134,17 @@ func (o *Operation) count(edited []store.Edited) {
 	}
 	o.Seen += int64(len(edited))
 }
+
+// countUntil adds the results that precede the first task that failed. The next page begins there.
+func (o *Operation) countUntil(failed []store.ID, tasks []store.Task, edited []store.Edited) {
+	for i := range tasks {
+		if slices.Contains(failed, tasks[i].ID) {
+			return
+		}
+		if len(edited) > 0 && edited[0].ID == tasks[i].ID {
+			o.count(edited[:1])
+			edited = edited[1:]
+		}
+		o.Cursor = tasks[i].ID
+	}
+}
