@@ -59,17 +59,51 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) (records []st
 			return nil, err
 		}
 	}
-	records, err = s.recordsOf(ctx, ids)
-	slices.SortFunc(records, func(a, b store.Record) int { return cmp.Compare(a.Name, b.Name) })
+	if records, err = s.firstRecords(ctx, &f, ids); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(records, func(a, b store.Record) int { return pageOrder(&f, a.Name, b.Name) })
+	records = slices.DeleteFunc(records, func(r store.Record) bool { return isOutside(&f, r.Name) })
+	return records[:min(len(records), cmp.Or(f.Limit, len(records)))], nil
+}
+
+func pageOrder(f *store.RecordFilter, a, b string) int {
 	if f.Backward {
-		slices.Reverse(records)
-		records = slices.DeleteFunc(records, func(r store.Record) bool { return r.Name >= f.Until() })
+		a, b = b, a
 	}
-	records = slices.DeleteFunc(records, func(r store.Record) bool { return r.Name <= f.After })
-	if f.Limit > 0 && len(records) > f.Limit {
-		records = records[:f.Limit]
+	return cmp.Compare(a, b)
+}
+
+// isOutside reports whether the filter excludes a name.
+func isOutside(f *store.RecordFilter, name string) bool {
+	return name <= f.After || f.Backward && name >= f.Until()
+}
+
+// firstRecords reads records until it has as many as the filter wants. It may return more, and some that the filter
+// excludes, because the ids of some records do not show their names.
+func (s *Store) firstRecords(ctx context.Context, f *store.RecordFilter, ids []string) ([]store.Record, error) {
+	var names, rest []string
+	for _, id := range ids {
+		if name, shown := strings.CutPrefix(id, "r|"+f.Kind+"|"); !shown {
+			rest = append(rest, id)
+		} else if !isOutside(f, name) {
+			names = append(names, name)
+		}
 	}
-	return records, err
+	slices.SortFunc(names, func(a, b string) int { return pageOrder(f, a, b) })
+	first, err := s.recordsOf(ctx, rest)
+	most := cmp.Or(f.Limit, len(names))
+	for found := 0; found < most && len(names) > 0 && err == nil; {
+		var page []string
+		for _, name := range names[:min(most, len(names))] {
+			page = append(page, recordRef(f.Kind, name).ID)
+		}
+		names = names[len(page):]
+		var some []store.Record
+		some, err = s.recordsOf(ctx, page)
+		first, found = append(first, some...), found+len(some)
+	}
+	return first, err
 }
 
 // unlisted returns records of a kind that has no directory, because it would be too large.

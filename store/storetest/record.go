@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -135,6 +136,22 @@ var recordClauses = []clause{
 				if got := t.bodies(store.RecordFilter{Kind: kind, After: after, Limit: 2}); got != want {
 					t.Errorf("%s after %q: %q, want %q", kind, after, got, want)
 				}
+			}
+		}
+		long := strings.Repeat("2", 200) + "`"
+		for name, body := range map[string]string{long: "b", "4`": "d"} {
+			if _, err := t.put(store.Record{Kind: "y", Name: name, Body: []byte(body)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"1", "3", "5"} {
+			if _, err := t.put(store.Record{Kind: "y", Name: name, Body: []byte(name)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for after, want := range map[string]string{"": "1b", "1": "b3", long: "3d", "3": "d5", "4`": "5"} {
+			if got := t.bodies(store.RecordFilter{Kind: "y", After: after, Limit: 2}); got != want {
+				t.Errorf("after %q: %q, want %q", after, got, want)
 			}
 		}
 		for before, want := range map[string]string{"": "53", "6": "53", "5": "31", "4": "31", "3": "1", "1": ""} {
