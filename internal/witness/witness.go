@@ -48,8 +48,11 @@ type Keeper[K comparable] struct {
 	closed bool
 }
 
-// disownAgain is the pause before Disown is repeated.
-const disownAgain = 100 * time.Millisecond
+// The pause before Disown is repeated doubles from disownAgain to disownSlowly.
+const (
+	disownAgain  = 100 * time.Millisecond
+	disownSlowly = time.Second
+)
 
 // New creates a keeper. within limits each of its calls of the server. It connects once there is a worker.
 func New[K comparable](server Server[K], within time.Duration) *Keeper[K] {
@@ -244,13 +247,13 @@ func (k *Keeper[K]) disown(ctx context.Context) {
 	}
 	k.left, k.unsure = nil, nil
 	k.mu.Unlock()
-	for len(lost) > 0 && ctx.Err() == nil {
+	for pause := disownAgain; len(lost) > 0 && ctx.Err() == nil; pause = min(2*pause, disownSlowly) {
 		within, cancel := context.WithTimeout(ctx, k.within)
 		err := k.server.Disown(within, lost)
 		if cancel(); err == nil {
 			return
 		}
-		rest(ctx, disownAgain)
+		rest(ctx, pause)
 	}
 }
 

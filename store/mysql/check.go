@@ -183,7 +183,7 @@ func variables(ctx context.Context, on runner, text string) (map[string]string, 
 // checkSettings rejects a server whose settings would lose tasks or run them twice.
 func checkSettings(is map[string]string, oneNode bool) error {
 	const use = "send the connections of all processes to one and the same node, and add tusk_one_node=1 to the " +
-		"database URL"
+		"database URL, or set Options.OneNode"
 	switch {
 	case is["wsrep_on"] == "ON" && !oneNode:
 		return fmt.Errorf("%w: wsrep_on is ON: a Galera cluster loses confirmed writes when several nodes are written to: "+

@@ -77,8 +77,17 @@ func parse(dsn string) (*driversql.Config, bool, error) {
 		return nil, false, errors.New("database URL: names no database: want mysql://user:password@host:port/database")
 	}
 	parameters := u.Query()
-	// tusk_allow_galera is its former name. A program of an earlier version may use the same URL during an upgrade.
-	oneNode := parameters.Get("tusk_one_node") == "1" || parameters.Get("tusk_allow_galera") == "1"
+	oneNode := false
+	// tusk_allow_galera is the former name. A program of an earlier version may use the same URL during an upgrade.
+	for _, name := range []string{"tusk_one_node", "tusk_allow_galera"} {
+		switch value := parameters.Get(name); value {
+		case "1":
+			oneNode = true
+		case "", "0":
+		default:
+			return nil, false, fmt.Errorf("database URL: %s=%q: want 1 or 0", name, value)
+		}
+	}
 	socket := parameters.Get("socket")
 	for _, own := range []string{"tusk_one_node", "tusk_allow_galera", "socket"} {
 		parameters.Del(own)

@@ -1,6 +1,9 @@
 package mysql
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // A program of an earlier version, which knows only the former name, may use the same URL.
 func TestTheFormerNameOfAParameterStillWorks(t *testing.T) {
@@ -8,6 +11,12 @@ func TestTheFormerNameOfAParameterStillWorks(t *testing.T) {
 		config, oneNode, err := parse("mysql://u:p@h/d?" + name + "=1&timeout=5s")
 		if err != nil || !oneNode || config.Params[name] != "" {
 			t.Errorf("%s: %v, %v", name, oneNode, err)
+		}
+		if _, oneNode, err = parse("mysql://u:p@h/d?" + name + "=0"); err != nil || oneNode {
+			t.Errorf("%s=0: %v, %v", name, oneNode, err)
+		}
+		if _, _, err = parse("mysql://u:p@h/d?" + name + "=true"); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s=true: %v", name, err)
 		}
 	}
 }
