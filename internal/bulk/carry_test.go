@@ -38,7 +38,8 @@ func TestTasksThatWereLeftOutAreExaminedAgain(t *testing.T) {
 	if _, err := s.Enqueue(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	o := Operation{ID: store.ID{9}, State: Running, Change: store.Change{Op: store.Cancel}, StartedAt: time.Now(), Limit: 3}
+	o := Operation{ID: store.ID{9}, State: Running, Change: store.Change{Op: store.Cancel}, StartedAt: time.Now(),
+		Limit: 3}
 	if _, err := Put(t.Context(), s, o, 0); err != nil {
 		t.Fatal(err)
 	}
