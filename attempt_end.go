@@ -61,8 +61,16 @@ func (w *Worker) outcome(a *run.Attempt, r run.Result, retry lifecycle.RetryFunc
 		out = w.decide(a, err, r, retry)
 		addTasks(&out, a)
 	}
-	out.Note = a.Final()
+	out.Note = noteOf(a, out.State)
 	return out, true
+}
+
+// noteOf returns the note that goes with the outcome of an attempt, or nil.
+func noteOf(a *run.Attempt, to State) *store.Note {
+	if to == store.Completed {
+		return a.Completing()
+	}
+	return a.Final()
 }
 
 // addTasks adds to an outcome the tasks that its attempt enqueues.

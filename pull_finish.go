@@ -167,21 +167,19 @@ func (p *Puller) judge(t *store.Task, v Verdict) store.Outcome {
 	p.mu.Lock()
 	l := p.lent[v.Receipt]
 	p.mu.Unlock()
-	var note *store.Note
 	if l != nil {
 		end.Ran = time.Since(l.begun)
-		note = l.Final()
-	} else if a := p.guests.attempt(v.Receipt); a != nil {
-		note = a.Final()
-	}
-	if len(v.Output) > 0 {
-		if note == nil {
-			note = &store.Note{}
-		}
-		note.Output = v.Output
 	}
 	out := lifecycle.After(t, settings, end, rand.Float64())
-	out.Note = note
+	if a := p.attempt(v.Receipt); a != nil {
+		out.Note = noteOf(a, out.State)
+	}
+	if len(v.Output) > 0 {
+		if out.Note == nil {
+			out.Note = &store.Note{}
+		}
+		out.Note.Output = v.Output
+	}
 	return out
 }
 

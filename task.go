@@ -150,7 +150,7 @@ func (t *Task[T]) CompleteTx(ctx context.Context, tx any) error {
 	t.attempt.SetInTx(true)
 	lost, err := inside.Finish(ctx, []store.Outcome{{Task: &task, State: store.Completed, Attempt: task.Attempt,
 		Forget: t.Ephemeral && t.Workflow.IsZero(), Then: t.attempt.Then(), Ran: t.attempt.Age(),
-		Note: t.attempt.Final()}})
+		Note: t.attempt.Completing()}})
 	if err == nil && len(lost) == 0 {
 		return nil
 	}

@@ -170,6 +170,7 @@ func (w *Worker) assemble() {
 		Rest: restFor(s, c), Idles: func() bool { return w.source.Idles() && len(w.holds()) == 0 },
 		Holds: w.holds, Notes: w.notes, Noted: w.noted, Stop: w.stop, Lost: w.lost, Away: w.away, Log: w.log,
 	})
+	w.slots.Note = w.heart.Note
 	w.queues = newQueueWatch(w.client, c.Queues, w.log)
 	exchanger, _ := s.(store.Exchanger)
 	parker, _ := s.(store.Parker)

@@ -52,6 +52,16 @@ func (m Mask) JSON(text []byte) []byte {
 	return out.Bytes()
 }
 
+// Step returns the text of a log line about a step: its name, a space and its result, which is masked. The name of the
+// step counts as the name of a field.
+func (m Mask) Step(text string) string {
+	name, result, _ := strings.Cut(text, " ")
+	if m.hides(name) {
+		return name + " " + hidden
+	}
+	return name + " " + string(m.JSON([]byte(result)))
+}
+
 // Text returns the fields with the values of masked names replaced.
 func (m Mask) Text(fields map[string]string) map[string]string {
 	shown := maps.Clone(fields)

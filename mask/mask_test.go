@@ -30,6 +30,22 @@ func TestMaskedFieldsAreHiddenAtAnyDepth(t *testing.T) {
 	}
 }
 
+func TestResultsOfStepsAreMasked(t *testing.T) {
+	m := Mask{Names: Default}
+	for text, want := range map[string]string{
+		`charge {"id":1,"secret":"x"}`: `charge {"id":1,"secret": "[hidden]"}`,
+		`get-token "x"`:                `get-token "[hidden]"`,
+		`charge "x"`:                   `charge "x"`,
+	} {
+		if got := m.Step(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+	if got := (Mask{All: true}).Step("charge 1"); got != `charge "[hidden]"` {
+		t.Error(got)
+	}
+}
+
 func TestMaskedJSONIsJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := rapid.MapOf(rapid.SampledFrom([]string{"token", "a", "b\"", "Secret"}),

@@ -192,7 +192,12 @@ func (s *Server) detailView(t tusk.TaskInfo) TaskDetail {
 		v.Attempts = append(v.Attempts, Attempt{a.Number, a.Outcome.String(), utc(a.StartedAt), utc(a.EndedAt),
 			a.Worker.String(), a.Error, a.Trace, a.Fingerprint})
 	}
-	v.Logs = append(v.Logs, d.Logs...)
+	for _, l := range d.Logs {
+		if l.Level == store.LevelStep {
+			l.Text = s.config.Mask.Step(l.Text)
+		}
+		v.Logs = append(v.Logs, l)
+	}
 	return v
 }
 

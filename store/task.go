@@ -268,3 +268,10 @@ type LogLine struct {
 	Level   string    `json:"level"`
 	Text    string    `json:"text"`
 }
+
+// LevelStep is the level of the lines that keep the results of steps. The text is the name of the step, a space and the
+// result as JSON, or StepsEnd.
+const LevelStep = "STEP"
+
+// StepsEnd is the text of the line after the steps of a run that completed. A later run of the task does not find them.
+const StepsEnd = "(completed: another run begins with its first step)"

@@ -177,6 +177,9 @@ func (h *Heart) Stir() {
 	}
 }
 
+// Note sends a beat with the notes that are not stored yet at once, or as soon as the current beat is answered.
+func (h *Heart) Note() { h.beat.Wake() }
+
 // check gives up the leases before the store can expire them: two thirds of the TTL after the last
 // successful beat, by the monotonic clock.
 func (h *Heart) check(context.Context) (time.Duration, error) {

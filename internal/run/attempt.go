@@ -55,6 +55,7 @@ type said struct {
 	logged   time.Time       // the time of the last line
 	logLines int
 	logBytes int
+	steps    *steps
 	children []store.NewTask // to enqueue with the outcome; an attempt that ends with a wait waits for them
 	next     []store.NewTask // to enqueue when the attempt has completed
 }
@@ -189,8 +190,7 @@ func (a *Attempt) SetOutput(output []byte) {
 	a.say().output = output
 }
 
-// Log records one line. Its time is later than that of the previous line, so two equal lines are one line that was
-// stored twice. When the log is full, a last line says so and further lines are dropped.
+// Log records one line. When the log is full, a last line says so and further lines are dropped.
 func (a *Attempt) Log(at time.Time, level, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,11 +204,18 @@ func (a *Attempt) Log(at time.Time, level, text string) {
 	if s.logLines == maxLogLines || s.logBytes >= maxLogBytes {
 		level, text = "WARN", "log is full: further lines of this attempt are not kept"
 	}
+	s.logs = append(s.logs, a.line(at, level, text))
+}
+
+// line returns a log line. Its time is later than that of the previous line, so two equal lines are one line that was
+// stored twice. The lock must be held.
+func (a *Attempt) line(at time.Time, level, text string) store.LogLine {
+	s := a.say()
 	if at = at.UTC().Round(time.Millisecond); !at.After(s.logged) {
 		at = s.logged.Add(time.Microsecond)
 	}
 	s.logged = at
-	s.logs = append(s.logs, store.LogLine{At: at, Attempt: a.Task.Attempt, Level: level, Text: text})
+	return store.LogLine{At: at, Attempt: a.Task.Attempt, Level: level, Text: text}
 }
 
 // Interim returns what the handler recorded and is not stored yet, or nil. It returns the same again until Noted is
@@ -233,6 +240,9 @@ func (a *Attempt) Noted(note *store.Note) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.say()
+	if s.steps != nil {
+		s.steps.noted(note.Logs)
+	}
 	for stored := note.Logs; len(stored) > 0; stored = stored[1:] { // others may have stored the first ones
 		if n := len(stored); n <= len(s.logs) && slices.Equal(stored, s.logs[:n]) {
 			s.logs = s.logs[n:]

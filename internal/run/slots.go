@@ -37,6 +37,8 @@ type Slots struct {
 	Handle func(ctx context.Context, a *Attempt) error
 	// Limits returns the limits of an attempt that begins now.
 	Limits func(a *Attempt) Limits
+	// Note is called when an attempt has recorded something that its handler waits to be stored.
+	Note func()
 	// Grace is how long a handler may still run after its context ended at a limit or by Cancel. After that the
 	// attempt is abandoned.
 	Grace time.Duration
@@ -73,6 +75,7 @@ type claimed struct {
 	at       time.Time
 	ctx      context.Context
 	followed bool
+	note     func() // see Slots.Note
 }
 
 // NewSlots returns slots that can hold up to capacity tasks.
@@ -93,7 +96,7 @@ func (s *Slots) Start(ctx context.Context, n int) {
 // Take adds the tasks of a claim that was requested at the time asked. There must be room for all
 // of them.
 func (s *Slots) Take(tasks []store.Task, asked time.Time) {
-	c := &claimed{attempts: make([]Attempt, len(tasks)), at: time.Now(), ctx: s.ctx}
+	c := &claimed{attempts: make([]Attempt, len(tasks)), at: time.Now(), ctx: s.ctx, note: s.Note}
 	if s.Claimed != nil {
 		c.ctx, c.followed = s.Claimed(s.ctx, tasks, asked)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/tuskqueue/tusk/archive"
 	"github.com/tuskqueue/tusk/server/access"
 	"github.com/tuskqueue/tusk/server/query"
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/why"
 )
 
@@ -151,6 +152,7 @@ func (p *pages) functions() template.FuncMap {
 		"when":     func(t time.Time) instant { return instant{t, time.Now()} },
 		"code":     p.code,
 		"masked":   p.Mask.Text,
+		"logged":   p.logged,
 		"short":    func(id fmt.Stringer) string { return id.String()[24:] },
 		"join":     strings.Join,
 		"states":   func() []string { return stateNames },
@@ -289,6 +291,14 @@ func (p *pages) line(text []byte) string {
 		text = text[:lineBytes]
 	}
 	return strings.ToValidUTF8(strings.Join(strings.Fields(string(text)), " "), "")
+}
+
+// logged returns the text of a log line.
+func (p *pages) logged(l store.LogLine) string {
+	if l.Level == store.LevelStep {
+		return p.Mask.Step(l.Text)
+	}
+	return l.Text
 }
 
 // shown is JSON as pages show it: masked, indented, and cut unless everything is requested.

@@ -1,0 +1,76 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/internal/run"
+)
+
+// Steps returns the results of the steps of a lent task, by name; see Step. Another process may have lent the task.
+//
+// Errors: ErrLeaseLost, ErrLentElsewhere, or an error of the database.
+func (p *Puller) Steps(ctx context.Context, r Receipt) (map[string]json.RawMessage, error) {
+	a, err := p.withSteps(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("steps: %w", err)
+	}
+	return a.Steps(), nil
+}
+
+// KeepStep stores the result of a step of a lent task and returns it once it is stored. If the step already has a
+// result, that stays, and KeepStep returns it.
+//
+// Errors: those of Steps; an *InvalidError if the name is no name, if the result is not JSON, or if the steps exceed
+// MaxSteps or MaxStepBytes; the context's if that ends before the result is stored.
+func (p *Puller) KeepStep(ctx context.Context, r Receipt, name string, result json.RawMessage) (json.RawMessage, error) {
+	if err := ValidateName("name", name); err != nil {
+		return nil, err
+	}
+	text, err := encodeStep(name, result)
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.withSteps(ctx, r)
+	if err != nil {
+		return nil, fmt.Errorf("step %s: %w", name, err)
+	}
+	first, stored, err := a.EndStep(name, text)
+	if err != nil {
+		return nil, stepProblem(name, err)
+	}
+	p.heart.Note()
+	select {
+	case <-stored:
+		return first, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("step %s: its result may not be stored: %w", name, context.Cause(ctx))
+	}
+}
+
+// withSteps returns the attempt of a lent task after its steps have been read. If another process has lent the task,
+// this one extends its lease.
+func (p *Puller) withSteps(ctx context.Context, r Receipt) (*run.Attempt, error) {
+	a := p.attempt(r)
+	if a == nil {
+		if err := p.Extend(ctx, Extension{Receipt: r})[0].Err; err != nil {
+			return nil, err
+		}
+		if a = p.attempt(r); a == nil {
+			return nil, ErrLeaseLost
+		}
+	}
+	return a, p.client.readSteps(ctx, a)
+}
+
+// attempt returns the attempt of a task that this puller has lent or whose lease it extends, or nil.
+func (p *Puller) attempt(r Receipt) *run.Attempt {
+	p.mu.Lock()
+	l := p.lent[r]
+	p.mu.Unlock()
+	if l != nil {
+		return l.Attempt
+	}
+	return p.guests.attempt(r)
+}

@@ -1,0 +1,126 @@
+package tusk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
+)
+
+// Limits on the steps of a task.
+const (
+	MaxSteps     = run.MaxSteps     // steps with a result
+	MaxStepBytes = run.MaxStepBytes // all names, and all results as JSON
+)
+
+// Step runs do once for the task, not once for each attempt. It stores the result in the database before it returns.
+// When a later attempt calls Step with the same name, it gets the stored result, and do does not run again: so a
+// handler that is retried, rescued after a crash, snoozed or woken after its children continues with the first step
+// that has no result.
+//
+// If do fails, Step returns its error and stores nothing. If the process dies while do runs, or before the result is
+// stored, do runs again: its effects outside the database happen at least once, as those of a handler. Pass
+// t.IdempotencyKey() and the name of the step to services that recognize repeated requests.
+//
+// A handler may change between two attempts. Steps are found by name, not by order: the code around them need not be
+// deterministic, new steps can be added anywhere, and a step that no longer exists is ignored. Give a step another name
+// if the type of its result changes. Within an attempt a name is used once; in a loop, add the index or the id of the
+// item. Steps may run concurrently. A task that has completed and runs again begins with its first step.
+//
+// The result is encoded as JSON and is not encrypted. It is shown with the task's log. Step needs one read of the
+// database in each attempt, and one write for each result, which the steps of all tasks of the worker share.
+//
+// Errors: an *InvalidError if the name is no name (see ValidateName), is used twice in an attempt, or follows
+// CompleteTx; if the result cannot be encoded; or if the steps exceed MaxSteps or MaxStepBytes. The cause of the end of
+// the context, if that ends before the result is stored.
+func Step[R, T any](
+	ctx context.Context, t *Task[T], name string, do func(ctx context.Context) (R, error),
+) (result R, err error) {
+	if t.attempt == nil {
+		return result, fmt.Errorf("step %s: %w", name, errMadeUp)
+	}
+	if err := ValidateName("step", name); err != nil {
+		return result, err
+	}
+	if err := t.client.readSteps(ctx, t.attempt); err != nil {
+		return result, fmt.Errorf("step %s: %w", name, err)
+	}
+	known, err := t.attempt.BeginStep(name)
+	if err != nil {
+		return result, stepProblem(name, err)
+	}
+	if known != nil {
+		if err := json.Unmarshal(known, &result); err != nil {
+			return result, fmt.Errorf("step %s: the stored result is not of type %T: %w", name, result, err)
+		}
+		return result, nil
+	}
+	stored := false
+	defer func() { // also if do panics
+		if !stored {
+			t.attempt.FailStep(name)
+		}
+	}()
+	if result, err = do(ctx); err != nil {
+		return result, err
+	}
+	text, err := encodeStep(name, result)
+	if err != nil {
+		return result, err
+	}
+	_, done, err := t.attempt.EndStep(name, text)
+	if err != nil {
+		return result, stepProblem(name, err)
+	}
+	select {
+	case <-done:
+		stored = true
+		return result, nil
+	case <-ctx.Done():
+		return result, fmt.Errorf("step %s: its result may not be stored: %w", name, context.Cause(ctx))
+	case <-t.attempt.Context().Done():
+		return result, fmt.Errorf("step %s: its result may not be stored: %w", name, context.Cause(t.attempt.Context()))
+	}
+}
+
+// readSteps reads the results that earlier attempts have stored.
+func (c *Client) readSteps(ctx context.Context, a *run.Attempt) error {
+	return a.ReadSteps(func() ([]store.LogLine, error) {
+		f := store.Filter{IDs: []ID{a.Task.ID}, Detail: true, NoArgs: true, Limit: 1}
+		tasks, err := c.store.List(ctx, f)
+		if err != nil {
+			return nil, err
+		}
+		if len(tasks) == 0 {
+			return nil, ErrLeaseLost
+		}
+		return tasks[0].Detail.Logs, nil
+	})
+}
+
+func encodeStep(name string, result any) ([]byte, error) {
+	text, err := json.Marshal(result)
+	if err != nil {
+		return nil, invalid("step", "invalid_json", "%s: a result of type %T cannot be encoded: %v", name, result, err)
+	}
+	if err := checkJSON(text); err != nil {
+		return nil, fmt.Errorf("step %s: %w", name, err)
+	}
+	return text, nil
+}
+
+func stepProblem(name string, err error) error {
+	switch {
+	case errors.Is(err, run.ErrStepTwice):
+		return invalid("step", "duplicate", "%s is used for the second time in this attempt: "+
+			"give each step its own name, in a loop with an index", name)
+	case errors.Is(err, run.ErrStepInTx):
+		return invalid("step", "too_late", "%s follows CompleteTx, after which nothing can be added to the task", name)
+	}
+	return invalid("step", "too_large", "%s would exceed the limits of a task: %d steps, and %d bytes of names and results: "+
+		"store large results elsewhere and return a reference, or leave some of the work to child tasks", name, MaxSteps,
+		MaxStepBytes)
+}
