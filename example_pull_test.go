@@ -27,6 +27,10 @@ func ExampleClient_NewPuller() {
 	extended := puller.Extend(ctx, tusk.Extension{Receipt: receipt, Lease: time.Minute})
 	fmt.Println(tasks[0].Kind, extended[0].Cancelled, extended[0].Err)
 
+	kept, err := puller.KeepStep(ctx, receipt, "charge", json.RawMessage(`{"id": 7}`))
+	steps, _ := puller.Steps(ctx, receipt)
+	fmt.Println(string(kept), err, len(steps))
+
 	errs, err := puller.Finish(ctx, []tusk.Verdict{{Receipt: receipt, Output: json.RawMessage(`"hello Ada"`)}})
 	task, _ := client.Get(ctx, receipt.ID)
 	fmt.Println(errs[0], err, task.State, string(task.Detail.Output))
@@ -35,6 +39,7 @@ func ExampleClient_NewPuller() {
 	// Output:
 	// 1 <nil> {"name":"Ada"} 1
 	// greet false <nil>
+	// {"id":7} <nil> 1
 	// <nil> <nil> completed "hello Ada"
 }
 

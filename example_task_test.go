@@ -128,3 +128,27 @@ func ExampleParseBackoff() {
 	// exponential 5s 1h0m0s <nil>
 	// backoff: has the base 1h above its max 5s: exchange them, or leave the max out
 }
+
+// The first attempt fails after its first step. The second one skips that step.
+func ExampleStep() {
+	client, mux := newClient(), tusk.NewMux()
+	tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[Greet]) error {
+		id, err := tusk.Step(ctx, t, "charge", func(context.Context) (int, error) {
+			fmt.Println("charging")
+			return 7, nil
+		})
+		if err != nil {
+			return err
+		}
+		if t.Attempt == 1 {
+			return tusk.RetryAfter(0, errors.New("no parcel"))
+		}
+		fmt.Println("shipping, paid by charge", id)
+		return nil
+	})
+	r, _ := client.Enqueue(context.Background(), Greet{Name: "Ada"}, nil)
+	runUntil(client, mux, r.ID, tusk.StateCompleted)
+	// Output:
+	// charging
+	// shipping, paid by charge 7
+}

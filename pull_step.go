@@ -24,7 +24,9 @@ func (p *Puller) Steps(ctx context.Context, r Receipt) (map[string]json.RawMessa
 //
 // Errors: those of Steps; an *InvalidError if the name is no name, if the result is not JSON, or if the steps exceed
 // MaxSteps or MaxStepBytes; the context's if that ends before the result is stored.
-func (p *Puller) KeepStep(ctx context.Context, r Receipt, name string, result json.RawMessage) (json.RawMessage, error) {
+func (p *Puller) KeepStep(
+	ctx context.Context, r Receipt, name string, result json.RawMessage,
+) (json.RawMessage, error) {
 	if err := ValidateName("name", name); err != nil {
 		return nil, err
 	}

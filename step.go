@@ -120,7 +120,7 @@ func stepProblem(name string, err error) error {
 	case errors.Is(err, run.ErrStepInTx):
 		return invalid("step", "too_late", "%s follows CompleteTx, after which nothing can be added to the task", name)
 	}
-	return invalid("step", "too_large", "%s would exceed the limits of a task: %d steps, and %d bytes of names and results: "+
-		"store large results elsewhere and return a reference, or leave some of the work to child tasks", name, MaxSteps,
-		MaxStepBytes)
+	return invalid("step", "too_large", "%s would exceed the limits of a task: %d steps, and %d bytes of names and "+
+		"results: store large results elsewhere and return a reference, or leave some of the work to child tasks", name,
+		MaxSteps, MaxStepBytes)
 }

@@ -49,7 +49,8 @@ func step(ctx context.Context, t *tusk.Task[count], r *ran, name string) error {
 var soon = &tusk.Options{Backoff: tusk.ConstantBackoff(time.Second)}
 
 func TestStepsRunOncePerTask(t *testing.T) {
-	inBubble(t, "also if attempts fail, snooze or are handed back, and again after a run that completed", func(t *testing.T, s *shop) {
+	const all = "also if attempts fail, snooze or are handed back, and again after a run that completed"
+	inBubble(t, all, func(t *testing.T, s *shop) {
 		var r ran
 		ends := []error{errors.New("no"), tusk.Snooze(time.Minute), tusk.Snooze(0), nil, nil}
 		tusk.Handle(s.mux, func(ctx context.Context, t *tusk.Task[count]) error {
@@ -206,15 +207,17 @@ func TestBadStepsAreRefused(t *testing.T) {
 		_, stop := s.work(nil)
 		s.await(id, tusk.StateCompleted)
 		s.stop(stop)
-		for what, code := range map[string]string{"name": "invalid_name", "none": "invalid_json", "first": "", "twice": "duplicate",
-			"large": "", "larger": "too_large"} {
+		for what, code := range map[string]string{"name": "invalid_name", "none": "invalid_json", "first": "",
+			"twice": "duplicate", "large": "", "larger": "too_large"} {
 			invalid := new(tusk.InvalidError)
-			if err := problems[what]; code == "" && err != nil || code != "" && (!errors.As(err, &invalid) || invalid.Code != code) {
+			err := problems[what]
+			if _ = errors.As(err, &invalid); invalid.Code != code || code == "" && err != nil {
 				t.Errorf("%s: %v, want %s", what, err, code)
 			}
 		}
 	})
-	if _, err := tusk.Step(t.Context(), &tusk.Task[count]{}, "a", func(context.Context) (int, error) { return 0, nil }); err == nil {
+	none := func(context.Context) (int, error) { return 0, nil }
+	if _, err := tusk.Step(t.Context(), &tusk.Task[count]{}, "a", none); err == nil {
 		t.Error("a step of a task without an attempt")
 	}
 }

@@ -56,6 +56,7 @@ func (s *storm) check() {
 		c.attempts(p)
 		c.tooEarly(p)
 		c.needs(p)
+		c.steps(p)
 	}
 	c.buried()
 	c.effects()

@@ -67,9 +67,11 @@ const (
 	opEdit, opEdited      = "edit", "edited"
 	opBegin, opEnd        = "begin", "end" // of a handler
 	opEffect              = "effect"       // outside of the database
-	opFault, opCalm       = "fault", "calm"
-	opVitals              = "vitals"
-	opBeat                = "beat" // an answered beat
+	// A step runs; its result, of the attempt Part, is said to be stored.
+	opStep, opStepped = "step", "stepped"
+	opFault, opCalm   = "fault", "calm"
+	opVitals          = "vitals"
+	opBeat            = "beat" // an answered beat
 	// Since Asked, users' transactions were open; Term is how slow the machine was.
 	opHeld = "held"
 	// The version of a task's large args.

@@ -108,7 +108,7 @@ func (a *producer) act(ctx context.Context) error {
 // many enqueues a batch of tasks of all kinds.
 func (a *producer) many(ctx context.Context) error {
 	kinds := []string{doEcho, doEcho, doEcho, doEcho, doEffect, doEffect, doTx, doFlaky, doSlow, doSnooze, doPanic,
-		doGoexit, doDoomed, doFamily}
+		doGoexit, doDoomed, doFamily, doSteps, doSteps}
 	if a.random.IntN(100) == 0 {
 		kinds = []string{doGarbage}
 	}
@@ -199,7 +199,7 @@ func (a *producer) serial(ctx context.Context) error {
 	if a.crowded(queueSerial) {
 		return nil
 	}
-	kinds := []string{doEcho, doEcho, doEffect, doFlaky, doSlow}
+	kinds := []string{doEcho, doEcho, doEffect, doFlaky, doSlow, doSteps}
 	var tasks []tusk.NewTask
 	for range 1 + a.random.IntN(3) {
 		o := a.options(queueSerial)

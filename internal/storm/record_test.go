@@ -42,7 +42,8 @@ type past struct {
 	releases []release
 	edits    []edited
 	effects  []item
-	begun    int // how often a handler began
+	steps    []event // each with this task alone
+	begun    int     // how often a handler began
 }
 
 type span struct{ from, until int64 }
@@ -140,6 +141,9 @@ func newRecord(events []event) *record {
 			for _, it := range e.Items {
 				r.of(it.ID).effects = append(r.of(it.ID).effects, it)
 			}
+		case opStep, opStepped:
+			p := r.of(e.Items[0].ID)
+			p.steps = append(p.steps, e)
 		case opLed:
 			r.leads = append(r.leads, e)
 		case opChore:

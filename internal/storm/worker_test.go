@@ -53,6 +53,7 @@ const (
 	doLinger = "linger"
 	doRerun  = "rerun" // follows a source; fails at every other attempt
 	doTick   = "tick"  // enqueued by a schedule
+	doSteps  = "steps" // has steps, between which it fails at the first attempt
 	doLarge  = "large" // its args are stored beside the archive; its output is its args
 
 	doExit     = "exit"     // ends its process, once
@@ -189,7 +190,7 @@ func (h *hands) mux() *tusk.Mux {
 		doPanic: h.panic,
 		doExit:  h.exit, doOverflow: h.overflow, doStarve: h.starve, doKiller: h.killer, doDeaf: h.deaf,
 		doLinger: h.linger, doGoexit: h.goexit, doGarbage: h.garbage, doDoomed: h.doomed, doFamily: h.family,
-		doRerun: h.rerun, doTick: h.echo,
+		doRerun: h.rerun, doTick: h.echo, doSteps: h.steps,
 	} {
 		tusk.HandleKind(m, kind, do)
 	}
@@ -209,6 +210,26 @@ var errPlanned = errors.New("planned failure")
 func (h *hands) flaky(_ context.Context, t *tusk.Task[load]) error {
 	if t.Attempt == 1 {
 		return errPlanned
+	}
+	return nil
+}
+
+// steps records when steps run and when their results are said to be stored.
+func (h *hands) steps(ctx context.Context, t *tusk.Task[load]) error {
+	for _, name := range []string{"one", "two", "three"} {
+		at := item{ID: t.ID, Token: t.Lease.String(), Key: name}
+		result, err := tusk.Step(ctx, t, name, func(context.Context) (item, error) {
+			h.log.write(event{Op: opStep, Items: []item{at}})
+			time.Sleep(20 * time.Millisecond)
+			return at, nil
+		})
+		if err != nil {
+			return err
+		}
+		h.log.write(event{Op: opStepped, Items: []item{{ID: t.ID, Token: at.Token, Key: name, Part: result.Token}}})
+		if name == "two" && t.Attempt == 1 {
+			return errPlanned
+		}
 	}
 	return nil
 }
