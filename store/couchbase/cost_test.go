@@ -86,3 +86,23 @@ func TestRequestsOfAWorkflow(t *testing.T) {
 			enqueued, n)
 	}
 }
+
+// A page reads about as many sheets as it shows. It read all sheets once, so a bulk operation on 200,000 tasks took
+// minutes.
+func TestAPageReadsFewSheets(t *testing.T) {
+	r := newRig(t, 1)
+	const all, page = 40 * blockSize, 4 * blockSize
+	r.add(r.alike(all)...)
+	for f := (store.Filter{Limit: page}); ; {
+		before := r.f.Requests()
+		tasks, err := r.b.List(r.ctx(), f)
+		r.must("list", err)
+		if n := r.f.Requests() - before; f.Before != (store.ID{}) && n > 2*page/blockSize+4 {
+			t.Errorf("a page of %d tasks took %d requests", len(tasks), n)
+		}
+		if len(tasks) < page {
+			break
+		}
+		f.Before = tasks[page-1].ID
+	}
+}

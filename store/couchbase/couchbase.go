@@ -54,6 +54,7 @@ type Store struct {
 	logged  atomic.Int64 // how many errors were logged in all
 	calm    sync.Map     // by worker: the number of the last beat after which it had no strays
 
+	perDocument       atomic.Int64 // how many tasks of the last list each of its documents had
 	trips             *trips
 	claims, conflicts atomic.Int64
 }

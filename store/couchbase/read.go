@@ -19,7 +19,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (_ []store.Task, err e
 	defer says(&err, "list")
 	limit := min(cmp.Or(max(f.Limit, 0), 100), store.MaxPage)
 	text, a := queryList(&f)
-	a["before"], a["n"] = "~", limit // "~" is after all ids
+	a["before"] = "~" // after all ids
 	if !f.Before.IsZero() {
 		in, _ := block(f.Before.String()) // whose sheet may have tasks with smaller ids
 		a["before"] = in.ID + "~"
@@ -31,7 +31,9 @@ func (s *Store) List(ctx context.Context, f store.Filter) (_ []store.Task, err e
 		for _, id := range f.IDs {
 			ids = append(ids, id.String())
 		}
+		n := int(min(int64(limit), int64(limit)/max(s.perDocument.Load(), 1)+1))
 		if ids == nil {
+			a["n"] = n
 			if ids, err = query[string](ctx, s, text, a); err != nil {
 				return nil, err
 			}
@@ -40,19 +42,25 @@ func (s *Store) List(ctx context.Context, f store.Filter) (_ []store.Task, err e
 		if err != nil {
 			return nil, err
 		}
+		if len(ids) > 0 {
+			s.perDocument.Store(int64(len(next) / len(ids)))
+		}
 		found = append(found, next...)
 		slices.SortFunc(found, func(a, b *doc) int { return cmp.Compare(b.ID, a.ID) })
 		// A task that has left its sheet may be found by the sheet's id and by its own.
 		found = slices.CompactFunc(found, func(a, b *doc) bool { return a.ID == b.ID })
-		last := ""
-		for _, last = range ids {
-			if isSheet(ref{inTask, last}) {
-				sheet = last
+		if len(f.IDs) > 0 || len(ids) < n {
+			break
+		}
+		for _, id := range ids {
+			if isSheet(ref{inTask, id}) {
+				sheet = id
 			}
 		}
+		last := ids[n-1]
 		a["before"] = last
-		in, _ := block(last) // is read to its end: other tasks of the block may come before those in the sheet
-		more = len(f.IDs) == 0 && len(ids) == limit && (len(found) < limit || sheet == last || sheet == in.ID)
+		// A block with a sheet is read to its end, because tasks outside the sheet may come before those in it.
+		more = len(found) < limit || sheet == sheetID(last) && sheet == sheetID(found[limit-1].ID)
 	}
 	found = found[:min(len(found), limit)]
 	return collect(len(found), func(i int) (t store.Task, err error) {

@@ -63,6 +63,15 @@ func block(id string) (r ref, place int) {
 	return ref{inTask, at.String() + "~"}, place
 }
 
+// sheetID returns the id of the sheet of the block to which the id of a task or of a sheet belongs.
+func sheetID(id string) string {
+	if isSheet(ref{inTask, id}) {
+		return id
+	}
+	in, _ := block(id)
+	return in.ID
+}
+
 func isSheet(r ref) bool { return r.C == inTask && strings.HasSuffix(r.ID, "~") }
 
 func (d *doc) idAt(place int) string {
