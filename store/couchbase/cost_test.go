@@ -91,7 +91,7 @@ func TestRequestsOfAWorkflow(t *testing.T) {
 // minutes.
 func TestAPageReadsFewSheets(t *testing.T) {
 	r := newRig(t, 1)
-	const all, page = 40 * blockSize, 4 * blockSize
+	const all, page = 150 * blockSize, 4 * blockSize
 	r.add(r.alike(all)...)
 	for f := (store.Filter{Limit: page}); ; {
 		before := r.f.Requests()
