@@ -72,6 +72,7 @@ var scenarios = []struct {
 	{"small", small},
 	{"slow", slow},
 	{"singles", singles},
+	{"steps", steps},
 	{"queues", manyQueues},
 	{"life", life},
 	{"latency", latency},

@@ -22,7 +22,8 @@ begin
         select x.id, x.progress::jsonb, x.output, x.logs::jsonb
         from unnest(_ids[i : _last], _tokens[i : _last], _progress[i : _last], _outputs[i : _last], _logs[i : _last])
           x(id, token, progress, output, logs)
-        where exists (select from tusk_fn.running r where r.token = x.token and r.id = x.id)
+        where (x.token, x.id) in ( -- each lease is read once, not once per note
+          select r.token, r.id from tusk_fn.running r where r.token = any(_tokens[i : _last]) offset 0)
         on conflict (id) do update
         set progress = coalesce(excluded.progress, o.progress), output = coalesce(excluded.output, o.output),
           logs = case when excluded.logs is null then o.logs else coalesce(o.logs, '[]') || excluded.logs end
@@ -31,7 +32,8 @@ begin
       if exists (
         select from unnest(_ids[i : _last], _tokens[i : _last]) x(id, token)
         where x.id = any(_written)
-          and not exists (select from tusk_fn.running r where r.token = x.token and r.id = x.id)) then
+          and (x.token, x.id) not in (
+            select r.token, r.id from tusk_fn.running r where r.token = any(_tokens[i : _last]) offset 0)) then
         raise lock_not_available;
       end if;
       exit when i = 0;
