@@ -16,6 +16,7 @@ func (p *Puller) Steps(ctx context.Context, r Receipt) (map[string]json.RawMessa
 	if err != nil {
 		return nil, fmt.Errorf("steps: %w", err)
 	}
+	defer a.LeaveSteps()
 	return a.Steps(), nil
 }
 
@@ -38,6 +39,7 @@ func (p *Puller) KeepStep(
 	if err != nil {
 		return nil, fmt.Errorf("step %s: %w", name, err)
 	}
+	defer a.LeaveSteps()
 	first, stored, err := a.EndStep(name, text)
 	if err != nil {
 		return nil, stepProblem(name, err)
@@ -51,8 +53,8 @@ func (p *Puller) KeepStep(
 	}
 }
 
-// withSteps returns the attempt of a lent task after its steps have been read. If another process has lent the task,
-// this one extends its lease.
+// withSteps returns the attempt of a lent task after its steps have been read. The caller leaves them, so that those of
+// many lent tasks take no memory. If another process has lent the task, this one extends its lease.
 func (p *Puller) withSteps(ctx context.Context, r Receipt) (*run.Attempt, error) {
 	a := p.attempt(r)
 	if a == nil {

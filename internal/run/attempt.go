@@ -55,7 +55,8 @@ type said struct {
 	logged   time.Time       // the time of the last line
 	logLines int
 	logBytes int
-	steps    *steps
+	steps    *steps          // nil unless they are in use
+	stepped  bool            // the task has steps
 	children []store.NewTask // to enqueue with the outcome; an attempt that ends with a wait waits for them
 	next     []store.NewTask // to enqueue when the attempt has completed
 }

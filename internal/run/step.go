@@ -30,6 +30,7 @@ type steps struct {
 	known map[string]*stepResult // by name; nil until they are read
 	begun map[string]bool        // in this attempt
 	bytes int
+	users int // calls of ReadSteps without one of LeaveSteps
 
 	waiting map[store.LogLine]*stepResult // that are not stored yet
 }
@@ -39,7 +40,8 @@ type stepResult struct {
 	stored chan struct{} // closed once it is stored
 }
 
-// ReadSteps calls read for the log of the task, unless it has been read in this attempt.
+// ReadSteps calls read for the log of the task, unless it has been read in this attempt. If it fails, LeaveSteps must not
+// be called.
 func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
 	a.mu.Lock()
 	s := a.say()
@@ -47,6 +49,7 @@ func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
 		s.steps = &steps{begun: map[string]bool{}, waiting: map[store.LogLine]*stepResult{}}
 	}
 	of := s.steps
+	of.users++
 	a.mu.Unlock()
 	of.read.Lock()
 	defer of.read.Unlock()
@@ -55,6 +58,7 @@ func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
 	}
 	lines, err := read()
 	if err != nil {
+		a.LeaveSteps()
 		return err
 	}
 	a.mu.Lock()
@@ -73,8 +77,19 @@ func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
 	}
 	for name, result := range of.known {
 		of.bytes += len(name) + len(result.text)
+		s.stepped = true
 	}
 	return nil
+}
+
+// LeaveSteps lets the attempt forget its steps. They will be read again.
+func (a *Attempt) LeaveSteps() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.said.steps
+	if s.users--; s.users == 0 && len(s.waiting) == 0 {
+		a.said.steps = nil
+	}
 }
 
 // BeginStep returns the result of a step, or nil if the step has to run. Each step begins once in an attempt. The steps
@@ -120,6 +135,7 @@ func (a *Attempt) EndStep(name string, text []byte) (first []byte, stored <-chan
 	case len(s.known) == MaxSteps || s.bytes+len(name)+len(text) > MaxStepBytes:
 		return nil, nil, ErrStepsFull
 	}
+	a.said.stepped = true
 	result := &stepResult{text, make(chan struct{})}
 	s.known[name], s.bytes = result, s.bytes+len(name)+len(text)
 	line := a.line(time.Now(), store.LevelStep, name+" "+string(text))
@@ -156,7 +172,7 @@ func (a *Attempt) Completing() *store.Note {
 	note := a.Final()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.said == nil || a.said.steps == nil || len(a.said.steps.known) == 0 {
+	if a.said == nil || !a.said.stepped {
 		return note
 	}
 	if note == nil {
