@@ -15,7 +15,8 @@ import (
 
 // Finish ends attempts and returns, in the same order, nil, ErrLeaseLost or an *InvalidError for each. After an
 // *InvalidError the task stays lent: it cannot follow a GoTo, a child cannot be enqueued, or Wait has no children.
-// Repeating a verdict is not an error and enqueues no child twice, so repeat the call if it returns an error itself.
+// Repeating a verdict is not an error and enqueues no child twice, so repeat the call if it returns an error itself. A
+// verdict that was accepted before is not validated again.
 func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error) {
 	if len(verdicts) > MaxPull {
 		return nil, invalid("leases", "batch_too_large", "has %d leases, at most %d are allowed", len(verdicts),
@@ -27,6 +28,9 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	}
 	tasks, err := p.Find(ctx, receipts)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.pass(ctx, verdicts, tasks); err != nil {
 		return nil, err
 	}
 	results := make([]error, len(verdicts))

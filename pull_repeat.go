@@ -85,9 +85,35 @@ func (p *Puller) again(v Verdict) error {
 // recognize corrects the results of verdicts that were refused because the store had accepted them before, in a call
 // that failed. It returns an error if it cannot find out.
 func (p *Puller) recognize(ctx context.Context, verdicts []Verdict, results []error) error {
+	accepted, err := p.accepted(ctx, verdicts, func(i int) bool { return errors.Is(results[i], ErrLeaseLost) })
+	for _, i := range accepted {
+		results[i] = nil
+	}
+	return err
+}
+
+// pass sets to nil the tasks whose ends the store has accepted before, in a call that failed. A repeated verdict is
+// not validated again: its children may be refused by now.
+func (p *Puller) pass(ctx context.Context, verdicts []Verdict, tasks []*store.Task) error {
+	accepted, err := p.accepted(ctx, verdicts, func(i int) bool { return tasks[i] != nil })
+	for _, i := range accepted {
+		r := verdicts[i].Receipt
+		for n := range verdicts {
+			if verdicts[n].Receipt == r {
+				tasks[n] = nil
+			}
+		}
+		p.forget(r)
+		p.guests.drop(r)
+	}
+	return err
+}
+
+// accepted returns which of some verdicts repeat one that the store has accepted in a call that failed.
+func (p *Puller) accepted(ctx context.Context, verdicts []Verdict, some func(i int) bool) (repeats []int, err error) {
 	doubts := map[int]*unsure{}
 	for i, v := range verdicts {
-		if !errors.Is(results[i], ErrLeaseLost) {
+		if !some(i) {
 			continue
 		}
 		if before, repeats := p.before(v); repeats && before.unsure != nil {
@@ -96,15 +122,25 @@ func (p *Puller) recognize(ctx context.Context, verdicts []Verdict, results []er
 	}
 	stored, err := p.client.stored(ctx, slices.Collect(maps.Values(doubts)))
 	if err != nil {
-		return fmt.Errorf("finish: %w", err)
+		return nil, fmt.Errorf("finish: %w", err)
 	}
 	for i, u := range doubts {
 		if stored[u] {
-			results[i] = nil
 			p.remember(verdicts[i], nil)
+			repeats = append(repeats, i)
 		}
 	}
-	return nil
+	return repeats, nil
+}
+
+// disprove records that the store has not accepted an earlier verdict on a lease. Once another attempt has completed an
+// ephemeral task, the task is deleted, and the database no longer shows which attempt that was.
+func (p *Puller) disprove(r Receipt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, known := p.ended[r]; known {
+		p.ended[r] = given{}
+	}
 }
 
 // refused returns the tasks in lost whose outcomes the store has not accepted before either, in a call whose answer was

@@ -97,7 +97,7 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 	if len(outcomes) == 0 {
 		return nil
 	}
-	_, err := p.client.store.Finish(ctx, outcomes)
+	lost, err := p.client.store.Finish(ctx, outcomes)
 	held := new(store.HeldError)
 	if err != nil && !errors.As(err, &held) {
 		return err
@@ -108,6 +108,9 @@ func (p *Puller) end(ctx context.Context, outcomes []store.Outcome) error {
 			p.giveBack(r)
 		} else {
 			ended = append(ended, o)
+			if !slices.Contains(lost, o.Task.ID) {
+				p.disprove(r)
+			}
 			p.forget(r)
 		}
 	}

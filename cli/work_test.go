@@ -72,6 +72,28 @@ func TestWorkLimitsTasksThatHaveNoLimitOfTheirOwn(t *testing.T) {
 	}
 }
 
+func TestACommandSpawnsChildrenAndWaitsForThem(t *testing.T) {
+	sh := filledShell(t)
+	sh.must("enqueue", "album")
+	sh.must("enqueue", "sneaky", "--max-attempts", "1")
+	sh.must("work", "--until-empty", "--exec-children", "default", "--exec", "picture=cat", "--exec",
+		`album=sh -c 'if [ -n "$TUSK_INPUTS" ]; then cat "$TUSK_INPUTS"; exit; fi; `+
+			`for n in 1 2; do echo "{\"kind\":\"picture\",\"args\":$n}"; done > "$TUSK_CHILDREN"; `+
+			`echo "{\"wait\":true}" >> "$TUSK_CHILDREN"'`,
+		"--exec", `sneaky=sh -c 'echo "{\"kind\":\"picture\",\"queue\":\"vault\"}" > "$TUSK_CHILDREN"'`)
+	for kind, want := range map[string]int{"album": 1, "picture": 2} {
+		if done := sh.json("tasks", "list", "--state", "completed", "--kind", kind); len(done) != want {
+			t.Errorf("%s: %d completed, want %d", kind, len(done), want)
+		}
+	}
+	if lost := sh.json("tasks", "list", "--state", "discarded"); len(lost) != 1 || lost[0]["kind"] != "sneaky" {
+		t.Errorf("discarded: %v", lost)
+	}
+	if aside := sh.json("tasks", "list", "--queue", "vault"); len(aside) != 0 {
+		t.Errorf("queue vault: %v", aside)
+	}
+}
+
 func TestWorkRunsNoCommandOfATaskUnlessItIsTold(t *testing.T) {
 	sh := filledShell(t)
 	sh.must("enqueue", "exec", `{"command":["true"]}`)
