@@ -265,10 +265,12 @@ type Sight struct {
 	Workers int
 }
 
-// Meter is an engine that counts its own costs, for benchmarks.
+// Meter is an engine that counts its own costs.
 type Meter interface {
-	// Measure reads the counters. A benchmark subtracts an earlier reading.
+	// Measure reads the counters, for benchmarks, which subtract an earlier reading. It may query the database.
 	Measure(ctx context.Context) (Measures, error)
+	// Conflicts returns Measures.Conflicts without a query.
+	Conflicts() int64
 }
 
 // Measures are counters that only grow. A negative value means that the engine cannot tell.

@@ -40,6 +40,7 @@ func (t *Telemetry) tellOwn(e *emitter) {
 	t.tellLoops(e)
 	t.tellHung(e)
 	t.tellPool(e)
+	t.tellConflicts(e)
 	if age, ok := t.look.age(); ok {
 		e.gauge("tusk_read_age_seconds", "How long ago the database was read, for what is told of it.", nil, age.Seconds())
 	}
@@ -59,6 +60,18 @@ func (t *Telemetry) tellPool(e *emitter) {
 	e.gauge("tusk_pool_connections_max", "Connections that this process's pool may open.", nil, float64(now.Most))
 	e.counter("tusk_pool_waits_total", "How often somebody had to wait for a connection, or for one to be opened.",
 		nil, now.Waits)
+}
+
+// tellConflicts emits how often the processes are in each other's way, if the engine counts it.
+func (t *Telemetry) tellConflicts(e *emitter) {
+	if t.look.client == nil {
+		return
+	}
+	if m, ok := store.As[store.Meter](t.look.client.Store()); ok {
+		e.counter("tusk_conflicts_total",
+			"How often this process had to retry a claim or another call because another process was faster.", nil,
+			m.Conflicts())
+	}
 }
 
 // tellHung emits the number of hung handlers of all workers of the process, if it has any.

@@ -162,6 +162,35 @@ func TestADatabaseThatIsSlowHoldsUpNoScrape(t *testing.T) {
 	}
 }
 
+// contended is a store of an engine that counts conflicts. Its other costs take a query, which no scrape may wait for.
+type contended struct {
+	*memory.Store
+	t *testing.T
+}
+
+func (*contended) Conflicts() int64 { return 7 }
+
+func (c *contended) Measure(context.Context) (store.Measures, error) {
+	c.t.Error("a scrape measures")
+	return store.Measures{}, nil
+}
+
+func TestConflictsAreCountedIfTheEngineCountsThem(t *testing.T) {
+	for want, s := range map[string]store.Store{
+		"\ntusk_conflicts_total 7\n": &contended{memory.New(), t},
+		"":                           memory.New(),
+	} {
+		tell := telemetry.New()
+		client, err := tusk.NewClient(tell.Wrap(s), &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+		must(t, err)
+		tell.Watch(client)
+		text := scrape(tell)
+		if !strings.Contains(text, want) || strings.Contains(text, "tusk_conflicts_total") != (want != "") {
+			t.Errorf("no %q in %s", want, text)
+		}
+	}
+}
+
 // holds is a store that holds the first outcome of each call.
 type holds struct{ *memory.Store }
 

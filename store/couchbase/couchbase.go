@@ -282,8 +282,11 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 // Measure implements store.Meter.
 func (s *Store) Measure(context.Context) (store.Measures, error) {
 	return store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1, RoundTrips: s.trips.Load(),
-		Queries: s.claims.Load(), Conflicts: s.conflicts.Load()}, nil
+		Queries: s.claims.Load(), Conflicts: s.Conflicts()}, nil
 }
+
+// Conflicts implements store.Meter.
+func (s *Store) Conflicts() int64 { return s.conflicts.Load() }
 
 // trips counts the client's requests to the cluster, including queries. It is the client's meter, which records each
 // request when it ends.

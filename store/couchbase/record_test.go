@@ -190,3 +190,25 @@ func TestADirectoryOfRecordsIsRebuiltFromItsKind(t *testing.T) {
 		}
 	}
 }
+
+// A page of records costs what it holds, not what the kind has.
+func TestRequestsOfAPageOfRecords(t *testing.T) {
+	r := newRig(t, 1)
+	for i := range 100 {
+		_, _, err := r.a.PutRecord(r.ctx(), store.PutRecord{Record: store.Record{Kind: "k", Name: fmt.Sprintf("%03d", i),
+			Body: []byte("{}")}})
+		r.must("put", err)
+	}
+	for _, f := range []store.RecordFilter{
+		{Kind: "k", After: "049", Limit: 10}, {Kind: "k", Backward: true, Before: "060", Limit: 10},
+	} {
+		before := r.f.Requests()
+		page, err := r.a.Records(r.ctx(), f)
+		if r.must("records", err); len(page) != 10 || page[0].Name[:2] != "05" {
+			t.Errorf("%v: %v", f, page)
+		}
+		if n := r.f.Requests() - before; n > 11 {
+			t.Errorf("%v: %d requests", f, n)
+		}
+	}
+}

@@ -153,19 +153,17 @@ func (s *Store) leftBy(ctx context.Context, id string, dead *doc) ([]*task, erro
 	return nil, err
 }
 
-// refuseLeases writes documents unchanged that are available, and returns them. A lease of an intent that will be
-// removed is then refused if it arrives late: nobody would look for it. refuseLeases reports false if a document has
+// refuseLeases writes documents unchanged that are available, and returns their tasks. A lease of an intent that will
+// be removed is then refused if it arrives late: nobody would look for it. refuseLeases reports false if a document has
 // changed, perhaps by the lease.
 func (s *Store) refuseLeases(ctx context.Context, docs []*doc) (available []*task, refused bool, err error) {
+	docs = slices.DeleteFunc(slices.Clone(docs), func(d *doc) bool { return d.ready() == nil })
+	unchanged, err := collect(len(docs), func(i int) (bool, error) { return s.write(ctx, docs[i]) })
+	if err != nil || slices.Contains(unchanged, false) {
+		return nil, false, err
+	}
 	for _, d := range docs {
-		t := d.ready()
-		if t == nil {
-			continue
-		}
-		if ok, err := s.write(ctx, d); !ok || err != nil {
-			return nil, false, err
-		}
-		available = append(available, t)
+		available = append(available, d.ready())
 	}
 	return available, true, nil
 }

@@ -51,6 +51,8 @@ type ledger struct {
 	back    time.Time // when it last came back
 	writes  bool      // probes check that it is writable
 	barred  error     // why it is read-only, or nil
+
+	conflicts int64 // of its engines before this one
 }
 
 func newLedger(s *Store, no int, name string) *ledger {
@@ -168,6 +170,7 @@ func (l *ledger) found(at *server, name string, engine *postgres.Store) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.engine != nil {
+		l.conflicts += l.engine.Conflicts()
 		_ = l.engine.Close() // its connections belong to the pool
 	}
 	l.leave() // ends calls to the old location

@@ -127,3 +127,19 @@ func (s *Store) Measure(ctx context.Context) (sum store.Measures, err error) {
 	}
 	return sum, nil
 }
+
+// Conflicts implements store.Meter. It includes ledgers that are away, and is not less once a ledger has moved.
+func (s *Store) Conflicts() (sum int64) {
+	all := s.all.Load()
+	if all == nil {
+		return 0
+	}
+	for _, l := range *all {
+		l.mu.Lock()
+		if sum += l.conflicts; l.engine != nil {
+			sum += l.engine.Conflicts()
+		}
+		l.mu.Unlock()
+	}
+	return sum
+}

@@ -13,7 +13,7 @@ import (
 // Measure implements store.Meter. The server's processor time is known only if the server runs on this machine.
 func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	m := store.Measures{ServerCPU: -1, WALBytes: -1, DeadRows: -1,
-		RoundTrips: s.trips.Load(), Queries: s.claims.Load(), Conflicts: s.conflicts.Load() + s.deadlocks.Load()}
+		RoundTrips: s.trips.Load(), Queries: s.claims.Load(), Conflicts: s.Conflicts()}
 	var name string
 	err := s.db.QueryRowContext(ctx, "show global status like 'Innodb_os_log_written'").Scan(&name, &m.WALBytes)
 	if err != nil {
@@ -28,6 +28,9 @@ func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	}
 	return m, nil
 }
+
+// Conflicts implements store.Meter.
+func (s *Store) Conflicts() int64 { return s.conflicts.Load() + s.deadlocks.Load() }
 
 // serverCPU returns the processor time of the process in a pid file, or -1 if that is not visible.
 func serverCPU(pidFile string) time.Duration {

@@ -20,7 +20,7 @@ var _ store.Meter = (*Store)(nil)
 func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	m := store.Measures{
 		ServerCPU: -1, WALBytes: -1, DeadRows: -1,
-		RoundTrips: s.trips.Load(), Queries: s.claims.Load(), Conflicts: s.repeats.Load(),
+		RoundTrips: s.trips.Load(), Queries: s.claims.Load(), Conflicts: s.Conflicts(),
 	}
 	var wal float64
 	var backend int
@@ -43,6 +43,9 @@ func (s *Store) Measure(ctx context.Context) (store.Measures, error) {
 	}
 	return m, nil
 }
+
+// Conflicts implements store.Meter.
+func (s *Store) Conflicts() int64 { return s.repeats.Load() }
 
 // tick is the unit of times in /proc/*/stat: a hundredth of a second on every Linux.
 const tick = 10 * time.Millisecond

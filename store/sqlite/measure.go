@@ -23,3 +23,6 @@ func (s *Store) Measure(context.Context) (store.Measures, error) {
 		Queries:    s.counts.queries.Load(),
 	}, nil
 }
+
+// Conflicts implements store.Meter.
+func (s *Store) Conflicts() int64 { return 0 }
