@@ -40,8 +40,8 @@ type stepResult struct {
 	stored chan struct{} // closed once it is stored
 }
 
-// ReadSteps calls read for the log of the task, unless it has been read in this attempt. If it fails, LeaveSteps must not
-// be called.
+// ReadSteps calls read for the log of the task, unless it has been read in this attempt. After an error, do not call
+// LeaveSteps.
 func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
 	a.mu.Lock()
 	s := a.say()
