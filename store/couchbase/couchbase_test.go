@@ -75,6 +75,8 @@ func TestConformance(t *testing.T) { storetest.Run(t, onFake) }
 
 func TestDoesWhatTheReferenceEngineDoes(t *testing.T) { storetest.Compare(t, onFake) }
 
+func BenchmarkTicks(b *testing.B) { storetest.BenchTicks(b, onFake) }
+
 func TestReruns(t *testing.T) {
 	n := 1000
 	if os.Getenv("TUSK_TEST_LONG") != "" {
