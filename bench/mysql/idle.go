@@ -95,7 +95,56 @@ func idle(ctx context.Context, server *mysqltest.Server, o *options) error {
 	}
 	slices.Sort(took)
 	fmt.Printf("enqueue to start: p50 %v, p99 %v, of %d tasks\n", took[len(took)/2], took[len(took)*99/100], len(took))
-	return nil
+	return serial(ctx, dsn)
+}
+
+const serialTasks = 100
+
+// serial measures the time between two tasks of a tenant that runs one task at a time, on a server that has nothing
+// else to do.
+func serial(ctx context.Context, dsn string) error {
+	s, err := tuskmysql.Open(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	client, err := tusk.NewClient(s, &tusk.ClientConfig{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	if err := client.SetLimits(ctx, "serial", tusk.Limits{PerTenant: 1}); err != nil {
+		return err
+	}
+	var tasks []tusk.NewTask
+	for range serialTasks {
+		tasks = append(tasks, tusk.NewTask{Args: ping{}, Options: &tusk.Options{Queue: "serial", Tenant: "one"}})
+	}
+	if _, err := client.EnqueueMany(ctx, tasks); err != nil {
+		return err
+	}
+	mux, began := tusk.NewMux(), make(chan time.Time, serialTasks)
+	tusk.HandleFunc(mux, func(context.Context, ping) error {
+		began <- time.Now()
+		return nil
+	})
+	w, err := tusk.NewWorker(client, mux, &tusk.WorkerConfig{Queues: []string{"serial"}})
+	if err != nil {
+		return err
+	}
+	working, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(working) }()
+	last := <-began
+	var gaps []time.Duration
+	for range serialTasks - 1 {
+		at := <-began
+		gaps, last = append(gaps, at.Sub(last)), at
+	}
+	stop()
+	slices.Sort(gaps)
+	fmt.Printf("from task to task of a serial tenant: p50 %v, p99 %v, the longest %v, of %d tasks\n", gaps[len(gaps)/2],
+		gaps[len(gaps)*99/100], gaps[len(gaps)-1], serialTasks)
+	return <-ended
 }
 
 func queueOf(i int) string { return fmt.Sprintf("idle-%d", i) }
