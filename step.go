@@ -30,12 +30,13 @@ const (
 // if the type of its result changes. Within an attempt a name is used once; in a loop, add the index or the id of the
 // item. Steps may run concurrently. A task that has completed and runs again begins with its first step.
 //
-// The result is encoded as JSON and is not encrypted. It is shown with the task's log. Step needs one read of the
-// database in each attempt, and one write for each result, which the steps of all tasks of the worker share.
+// The result is encoded as JSON and is not encrypted. What JSON leaves out is missing in later attempts. The log of the
+// task shows it. Step needs one read of the database in each attempt, and one write for each result, which the steps of
+// all tasks of the worker share.
 //
 // Errors: an *InvalidError if the name is no name (see ValidateName), is used twice in an attempt, or follows
 // CompleteTx; if the result cannot be encoded; or if the steps exceed MaxSteps or MaxStepBytes. The cause of the end of
-// the context, if that ends before the result is stored.
+// the context or of the attempt, if one ends before the result is stored.
 func Step[R, T any](
 	ctx context.Context, t *Task[T], name string, do func(ctx context.Context) (R, error),
 ) (result R, err error) {
@@ -48,42 +49,52 @@ func Step[R, T any](
 	if err := t.client.readSteps(ctx, t.attempt); err != nil {
 		return result, fmt.Errorf("step %s: %w", name, err)
 	}
-	known, err := t.attempt.BeginStep(name)
+	text, stored, err := t.attempt.BeginStep(name)
 	if err != nil {
 		return result, stepProblem(name, err)
 	}
-	if known != nil {
-		if err := json.Unmarshal(known, &result); err != nil {
-			return result, fmt.Errorf("step %s: the stored result is not of type %T: %w", name, result, err)
-		}
-		return result, nil
-	}
-	stored := false
+	kept := false
 	defer func() { // also if do panics
-		if !stored {
+		if !kept {
 			t.attempt.FailStep(name)
 		}
 	}()
-	if result, err = do(ctx); err != nil {
-		return result, err
-	}
-	text, err := encodeStep(name, result)
-	if err != nil {
-		return result, err
-	}
-	_, done, err := t.attempt.EndStep(name, text)
-	if err != nil {
-		return result, stepProblem(name, err)
+	if text != nil {
+		if err := json.Unmarshal(text, &result); err != nil {
+			return result, fmt.Errorf("step %s: the stored result is not of type %T: %w", name, result, err)
+		}
+	} else {
+		if err := ended(ctx, t.attempt.Context()); err != nil {
+			return result, fmt.Errorf("step %s: %w", name, err)
+		}
+		if result, err = do(ctx); err != nil {
+			return result, err
+		}
+		if text, err = encodeStep(name, result); err != nil {
+			return result, err
+		}
+		if _, stored, err = t.attempt.EndStep(name, text); err != nil {
+			return result, stepProblem(name, err)
+		}
 	}
 	select {
-	case <-done:
-		stored = true
+	case <-stored:
+		kept = true
 		return result, nil
 	case <-ctx.Done():
-		return result, fmt.Errorf("step %s: its result may not be stored: %w", name, context.Cause(ctx))
 	case <-t.attempt.Context().Done():
-		return result, fmt.Errorf("step %s: its result may not be stored: %w", name, context.Cause(t.attempt.Context()))
 	}
+	return result, fmt.Errorf("step %s: its result may not be stored: %w", name, ended(ctx, t.attempt.Context()))
+}
+
+// ended returns why one of the contexts has ended, or nil.
+func ended(all ...context.Context) error {
+	for _, ctx := range all {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
 }
 
 // readSteps reads the results that earlier attempts have stored.

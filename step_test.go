@@ -167,6 +167,35 @@ func TestAStepIsStoredBeforeItReturns(t *testing.T) {
 			t.Errorf("%s", got)
 		}
 	})
+	inBubble(t, "also if the first call did not wait for that", func(t *testing.T, s *shop) {
+		c := &cut{Store: s.store}
+		s.client = clientOf(t, c)
+		var r ran
+		var first, second error
+		var took time.Duration
+		tusk.Handle(s.mux, func(ctx context.Context, t *tusk.Task[count]) error {
+			c.off.Store(true)
+			time.AfterFunc(5*time.Second, func() { c.off.Store(false) })
+			began := time.Now()
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if first = step(short, t, &r, "a"); first == nil {
+				return nil
+			}
+			second = step(ctx, t, &r, "a")
+			took = time.Since(began)
+			short, cancel = context.WithCancel(ctx)
+			cancel()
+			return errors.Join(step(short, t, &r, "b"), tusk.Discard(errors.New("ended")))
+		})
+		id := s.enqueue(count{}, soon)
+		_, stop := s.work(nil)
+		s.await(id, tusk.StateDiscarded)
+		s.stop(stop)
+		if r.are(t, "a"); !errors.Is(first, context.DeadlineExceeded) || second != nil || took < 5*time.Second {
+			t.Errorf("%v, then %v after %v", first, second, took)
+		}
+	})
 	inBubble(t, "or fails when the lease is lost", func(t *testing.T, s *shop) {
 		c := &cut{Store: s.store}
 		s.client = clientOf(t, c)

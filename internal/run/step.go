@@ -92,24 +92,24 @@ func (a *Attempt) LeaveSteps() {
 	}
 }
 
-// BeginStep returns the result of a step, or nil if the step has to run. Each step begins once in an attempt. The steps
-// must have been read.
-func (a *Attempt) BeginStep(name string) ([]byte, error) {
+// BeginStep returns the result of a step and a channel that is closed once it is stored, or nil if the step has to run.
+// Each step begins once in an attempt. The steps must have been read.
+func (a *Attempt) BeginStep(name string) (text []byte, stored <-chan struct{}, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.signOfLife()
 	s := a.said.steps
 	switch {
 	case s.begun[name]:
-		return nil, ErrStepTwice
+		return nil, nil, ErrStepTwice
 	case a.inTx:
-		return nil, ErrStepInTx
+		return nil, nil, ErrStepInTx
 	}
 	s.begun[name] = true
 	if result := s.known[name]; result != nil {
-		return result.text, nil
+		return result.text, result.stored, nil
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // FailStep says that a step has no result. It may begin again.
