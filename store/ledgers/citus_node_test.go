@@ -33,8 +33,13 @@ func TestCitusNodesComeAndGo(t *testing.T) {
 	if _, err := fresh.Move(ctx, host+":"+port, 1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the others know where the ledger is",
-		func() bool { return stateOf(t, s, tasks[1].ID) == store.Running })
+	finds := func(task store.NewTask) func() bool {
+		return func() bool { // an error until the process has noticed that the ledger is elsewhere
+			found, err := s.List(ctx, store.Filter{IDs: []store.ID{task.ID}})
+			return err == nil && len(found) == 1 && found[0].State == store.Running
+		}
+	}
+	eventually(t, "the others know where the ledger is", finds(tasks[1]))
 	reach(t, c, s, table, "after a move to a new node")
 
 	standby, err := c.servers[1].Standby()
@@ -56,10 +61,9 @@ func TestCitusNodesComeAndGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the standby's ledgers are used", func() bool {
-		found, err := s.List(ctx, store.Filter{IDs: []store.ID{tasks[0].ID}})
-		return err == nil && len(found) == 1
-	})
+	for _, task := range tasks {
+		eventually(t, "the standby's ledgers are used", finds(task))
+	}
 	reach(t, c, s, table, "after a node was lost")
 	if _, err := s.Check(ctx); err != nil {
 		t.Error(err)
