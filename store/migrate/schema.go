@@ -19,7 +19,6 @@ type Schema struct {
 	Dialect goose.Dialect
 	Table   string // the table in which goose keeps the versions
 	Seconds string // an SQL expression: when a row of Table was written, in seconds since 1970
-	Newest  int64  // the version that this program needs
 }
 
 // Version reads the version of a database from Table. It returns 0 if no step was applied.
@@ -32,7 +31,7 @@ func (s *Schema) Version(ctx context.Context, db interface {
 
 // Take brings a database from one version to another. It returns the steps that it applied.
 func (s *Schema) Take(ctx context.Context, db *sql.DB, from, to int64) ([]store.Migration, error) {
-	if err := Known(from, s.Newest); err != nil || from == to {
+	if err := Known(from, Newest(s.Files)); err != nil || from == to {
 		return nil, err
 	}
 	steps, err := Read(s.Files)

@@ -41,6 +41,15 @@ func Read(files fs.FS) ([]store.Migration, error) {
 	return steps, nil
 }
 
+// Newest returns the version of the last step in the folder migrations of embedded files.
+func Newest(files fs.FS) int64 {
+	steps, err := Read(files)
+	if err != nil {
+		panic(err)
+	}
+	return steps[len(steps)-1].Version
+}
+
 // Find returns the step of a version, or nil if there is none.
 func Find(steps []store.Migration, version int64) *store.Migration {
 	at, found := slices.BinarySearchFunc(steps, version, func(m store.Migration, v int64) int {

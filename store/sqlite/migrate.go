@@ -19,10 +19,10 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-const newest = 2 // the version that this program needs
+var newest = migrate.Newest(migrations) // the version that this program needs
 
 var schema = migrate.Schema{Files: migrations, Dialect: goose.DialectSQLite3, Table: "tusk_migration",
-	Seconds: "unixepoch(tstamp)", Newest: newest}
+	Seconds: "unixepoch(tstamp)"}
 
 // check fails unless the store is open and the schema is the one that this program needs.
 func (s *Store) check(ctx context.Context) error {
@@ -38,11 +38,24 @@ func (s *Store) check(ctx context.Context) error {
 	if err != nil {
 		return explain(err)
 	}
-	if err := migrate.Fits(at, newest); err != nil {
+	if err := s.fits(ctx, at); err != nil {
 		return err
 	}
 	s.ready.Store(true)
 	return nil
+}
+
+// fits fails unless the tables of a version are those that this program needs, or newer ones that it works with. A step
+// after which older programs do not work sets user_version to its own version.
+func (s *Store) fits(ctx context.Context, at int64) error {
+	if at <= newest {
+		return migrate.Fits(at, newest)
+	}
+	var oldest int64
+	if err := s.db.QueryRowContext(ctx, "pragma user_version").Scan(&oldest); err != nil {
+		return explain(err)
+	}
+	return migrate.Known(oldest, newest)
 }
 
 // version returns the schema's version, or 0 if there is none. It fails if there are foreign tables with our names.
@@ -112,12 +125,15 @@ func foreign(ctx context.Context, conn *sql.Conn, at int64, tables map[string]bo
 // Migrate implements store.Migrator. If two processes migrate at once, one does the work. SQLite refuses the other,
 // which checks again and finds the work done.
 func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, error) {
-	version, err := migrate.Target(version, newest)
+	to, err := migrate.Target(version, newest)
 	if err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
 	}
 	for tries := 0; ; tries++ {
-		steps, err := s.migrate(ctx, version)
+		steps, err := s.migrate(ctx, to)
+		if errors.Is(err, store.ErrSchemaNew) && version < 0 {
+			err = s.check(ctx) // there is nothing to do if this program works with the newer schema
+		}
 		if err == nil || tries == 5 || ctx.Err() != nil || errors.Is(err, store.ErrSchemaForeign) ||
 			errors.Is(err, store.ErrSchemaNew) {
 			return steps, wrap("migrate", explain(err))
@@ -126,13 +142,13 @@ func (s *Store) Migrate(ctx context.Context, version int64) ([]store.Migration, 
 	}
 }
 
-func (s *Store) migrate(ctx context.Context, version int64) ([]store.Migration, error) {
+func (s *Store) migrate(ctx context.Context, to int64) ([]store.Migration, error) {
 	at, err := s.version(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.ready.Store(false)
-	return schema.Take(ctx, s.db, at, version)
+	return schema.Take(ctx, s.db, at, to)
 }
 
 // Migrations implements store.Migrator.

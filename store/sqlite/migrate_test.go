@@ -68,6 +68,25 @@ func TestTheSchemaGoesUpAndDown(t *testing.T) {
 	execute(t, pool(t, path), "select a from mine")
 }
 
+func TestANewerSchemaThatThisProgramWorksWith(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tusk.db")
+	s := open(t, path)
+	if _, err := s.Migrate(t.Context(), -1); err != nil {
+		t.Fatal(err)
+	}
+	execute(t, pool(t, path), "insert into tusk_migration (version_id, is_applied) values (9, 1)")
+	s = open(t, path)
+	if _, err := s.Enqueue(t.Context(), newTasks(1)); err != nil {
+		t.Fatal(err)
+	}
+	if steps, err := s.Migrate(t.Context(), -1); err != nil || len(steps) != 0 {
+		t.Error(steps, err)
+	}
+	if _, err := s.Migrate(t.Context(), 1); !errors.Is(err, store.ErrSchemaNew) {
+		t.Error(err)
+	}
+}
+
 func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		name, text string
@@ -75,7 +94,7 @@ func TestASchemaThatIsNotOursIsRefused(t *testing.T) {
 	}{
 		{"a table of that name", "create table tusk_task (a)", store.ErrSchemaForeign},
 		{"a version table of another kind", "create table tusk_migration (a)", store.ErrSchemaForeign},
-		{"a newer one", newer, store.ErrSchemaNew},
+		{"a newer one that older programs do not work with", newer + "; pragma user_version = 9", store.ErrSchemaNew},
 		{"one without its tables", versioned + "insert into tusk_migration (version_id, is_applied) values (1, 1), (2, 1)",
 			store.ErrSchemaForeign},
 	} {
