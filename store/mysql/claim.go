@@ -138,7 +138,8 @@ func (c *claim) add(t *row, claimed int64, lap int32) {
 	c.where[t.ID] = t.ref
 }
 
-// repeat finds the result of an earlier request with the same token.
+// repeat finds the result of an earlier request with the same token. If the connection broke while that request was
+// being committed, the lock waits for the end of the commit.
 func (s *Store) repeat(ctx context.Context, c *claim) error {
 	r := &c.request
 	_, err := s.attempt(ctx, false, func(w *work) error {
@@ -146,7 +147,7 @@ func (s *Store) repeat(ctx context.Context, c *claim) error {
 		if err := w.living(r.Worker); err != nil {
 			return err
 		}
-		found, err := w.readLeases(list("lease.read", "?", 1), r.Token[:])
+		found, err := w.readLeases(list("lease.read", "?", 1)+" for update", r.Token[:])
 		if err != nil || len(found) == 0 {
 			return err
 		}

@@ -51,6 +51,7 @@ const (
 	codeConstraint         = 3819
 	codeConstraintMariaDB  = 4025
 	codeNoProcedure        = 1305
+	codeArguments          = 1318  // a procedure was called with the wrong number of arguments
 	codeMayNot             = 1370  // alter, drop or execute a procedure
 	codeWorkerDead         = 45001 // our procedures return this, and the next
 	codeEnded              = 45002

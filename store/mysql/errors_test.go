@@ -23,7 +23,7 @@ func TestAFullTableIsExplainedOnce(t *testing.T) {
 	}
 	defer c.Close()
 	for _, statement := range []string{"set max_heap_table_size = 16384",
-		"create temporary table small (t char(250)) engine = memory", "insert into small values ('x')"} {
+		"create table small (t char(250)) engine = memory", "insert into small values ('x')"} {
 		if _, err := c.ExecContext(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"strings"
+	"testing"
 
 	"github.com/tuskqueue/tusk/store/migrate"
 )
@@ -19,6 +20,15 @@ func OpenProgram(ctx context.Context, dsn, mark string) (*Store, error) {
 		s.program = newProgram(texts)
 	}
 	return s, err
+}
+
+// IsMariaDB reports whether the server is MariaDB, not MySQL.
+func IsMariaDB(t testing.TB, s *Store) (is bool) {
+	t.Helper()
+	if err := s.db.QueryRowContext(t.Context(), "select version() like '%MariaDB%'").Scan(&is); err != nil {
+		t.Fatal(err)
+	}
+	return is
 }
 
 // Explain says what an error of the driver means.

@@ -204,7 +204,7 @@ func TestAViewOutlivesAChangeOfATable(t *testing.T) {
 			exec(t, s, "alter table tusk_task rebuild partition pmax")
 		}
 	})
-	if err != nil || n != 3 || changes != 2 {
+	if err != nil || n != 3 || changes != 2 && mysql.IsMariaDB(t, s) {
 		t.Errorf("%d tasks after %d tries, %v", n, changes, err)
 	}
 }

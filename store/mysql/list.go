@@ -263,19 +263,20 @@ const fewListed = 2000
 
 // listed lists the tasks of spans that a statement returns: available tasks, or tasks that wait for their turn.
 func (l *listing) listed(name string) error {
-	spans, queues, args := []span(nil), "", []any(nil)
-	if len(l.f.Queues) > 0 {
-		queues = "where queue in (" + marks(len(l.f.Queues)) + ")"
-		for _, queue := range l.f.Queues {
-			args = append(args, []byte(queue))
-		}
+	spans, parts, args := []span(nil), []string(nil), []any(nil)
+	for _, queue := range l.f.Queues { // MySQL may read all queues to find a few
+		parts, args = append(parts, strings.Replace(q(name), ":queues", "where queue = ?", 1)),
+			append(args, []byte(queue), fewListed+1)
+	}
+	if len(parts) == 0 {
+		parts, args = []string{strings.Replace(q(name), ":queues", "", 1)}, []any{fewListed + 1}
 	}
 	err := l.ask(func(rows *sql.Rows) error {
 		var of span
 		err := rows.Scan(&of.place, &of.first, &of.last, &of.lap)
 		spans = append(spans, of)
 		return err
-	}, strings.Replace(q(name), ":queues", queues, 1), append(args, fewListed+1)...)
+	}, "("+strings.Join(parts, ") union all (")+")", args...)
 	switch {
 	case err != nil:
 		return err
@@ -316,22 +317,24 @@ func (l *listing) byKind() error {
 
 // kinds walks the existing queues and kinds, with one index lookup for each.
 func (w *work) kinds(each func(queue, kind string) bool) error {
-	var queue, kind []byte
-	found := false
-	next := func(text string, args ...any) error {
-		found = false
-		return w.ask(func(rows *sql.Rows) error { found = true; return rows.Scan(&queue, &kind) }, text, args...)
+	next := func(text string, args ...any) (name []byte, err error) { // nil if none follows
+		err = w.ask(func(rows *sql.Rows) error { return rows.Scan(&name) }, text, args...)
+		return name, err
 	}
-	for queue = []byte{}; ; {
-		if err := next(q("queue.next"), slices.Clone(queue)); err != nil || !found {
+	for queue := []byte{}; ; {
+		var err error
+		if queue, err = next(q("queue.next"), queue); err != nil || queue == nil {
 			return err
 		}
-		for found {
+		for kind := []byte{}; ; {
+			if kind, err = next(q("kind.next"), queue, kind); err != nil {
+				return err
+			}
+			if kind == nil {
+				break
+			}
 			if !each(string(queue), string(kind)) {
 				return nil
-			}
-			if err := next(q("kind.next"), slices.Clone(queue), slices.Clone(kind)); err != nil {
-				return err
 			}
 		}
 	}

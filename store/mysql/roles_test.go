@@ -18,11 +18,7 @@ func asRole(t *testing.T, admin *mysql.Store, dsn, role string) *mysql.Store {
 	exec(t, admin, "create user "+user+" identified by 'p'")
 	t.Cleanup(func() { exec(t, admin, "drop user "+user) })
 	exec(t, admin, "grant "+role+" to "+user)
-	var version string
-	if err := admin.DB().QueryRow("select version()").Scan(&version); err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(version, "MariaDB") {
+	if mysql.IsMariaDB(t, admin) {
 		exec(t, admin, "set default role "+role+" for "+user)
 	} else {
 		exec(t, admin, "set default role "+role+" to "+user)

@@ -28,12 +28,17 @@ func with(t *testing.T, dsn, name, value string) string {
 
 func TestSessionsInWhichStatementsMeanSomethingElseAreRefused(t *testing.T) {
 	dsn := mysqltest.Database(t)
-	for _, test := range []struct{ name, value, says string }{
+	type setting struct{ name, value, says string }
+	settings := []setting{
 		{"autocommit", "0", "autocommit=1"},
 		{"sql_select_limit", "1000", "sql_select_limit=DEFAULT"},
-		{"sql_mode", "'EMPTY_STRING_IS_NULL,STRICT_TRANS_TABLES'", "sql_mode=%27STRICT_TRANS_TABLES%27"},
-		{"sql_mode", "'ORACLE'", "sql_mode=%27STRICT_TRANS_TABLES%27"},
-	} {
+	}
+	if mysql.IsMariaDB(t, open(t, dsn)) { // MySQL has neither mode
+		settings = append(settings,
+			setting{"sql_mode", "'EMPTY_STRING_IS_NULL,STRICT_TRANS_TABLES'", "sql_mode=%27STRICT_TRANS_TABLES%27"},
+			setting{"sql_mode", "'ORACLE'", "sql_mode=%27STRICT_TRANS_TABLES%27"})
+	}
+	for _, test := range settings {
 		db := sql.OpenDB(connector(t, dsn, map[string]string{test.name: test.value}))
 		defer db.Close()
 		s, err := mysql.New(t.Context(), db, mysql.Options{})
@@ -58,9 +63,13 @@ func TestWhatWeakensSessionsIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	limit := "max_execution_time" // in milliseconds
+	if mysql.IsMariaDB(t, open(t, dsn)) {
+		limit = "max_statement_time"
+	}
 	for _, test := range []struct{ name, value, says string }{
 		{"sql_mode", "''", "sql_mode=%27STRICT_TRANS_TABLES%27"},
-		{"max_statement_time", "90", "max_statement_time=0"},
+		{limit, "90", limit + "=0"},
 	} {
 		all, err := newOn(t, dsn, map[string]string{test.name: test.value}).Check(t.Context())
 		if err != nil || len(all) != len(sane)+1 || !strings.Contains(strings.Join(all, "\n"), test.says) {
@@ -91,7 +100,11 @@ func TestExamineLeavesTheTimeZoneOfASession(t *testing.T) {
 func TestACommitThatTookTooLongForTheServerIsOpen(t *testing.T) {
 	dsn := mysqltest.Database(t)
 	migrate(t, dsn)
-	s, limited := open(t, dsn), open(t, with(t, dsn, "max_statement_time", "1"))
+	s := open(t, dsn)
+	if !mysql.IsMariaDB(t, s) {
+		t.Skip("MySQL limits the time of no procedure")
+	}
+	limited := open(t, with(t, dsn, "max_statement_time", "1"))
 	w := startWorker(t, s)
 	enqueue(t, s, newTasks(2, "q")...)
 	tasks := claim(t, limited, w, 1)

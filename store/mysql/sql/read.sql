@@ -26,18 +26,11 @@ from tusk_line force index (tusk_line_group)
 limit ?
 
 -- name: kind.next
-select queue, kind
-from tusk_task force index (tusk_task_kind)
-where queue = ? and kind > ?
-order by queue, kind
-limit 1
+-- A minimum is one lookup, whatever the optimizer believes. With order by and limit 1, MySQL may read the whole index.
+select min(kind) from tusk_task force index (tusk_task_kind) where queue = ? and kind > ?
 
 -- name: queue.next
-select queue, kind
-from tusk_task force index (tusk_task_kind)
-where queue > ?
-order by queue, kind
-limit 1
+select min(queue) from tusk_task force index (tusk_task_kind) where queue > ?
 
 -- name: attempt.read
 select place, n, lap, number, worker, started_at, ended_at, outcome, error, trace, fingerprint

@@ -48,10 +48,11 @@ from (
 order by since
 
 -- name: turn.head
+-- MySQL follows the index only if the whole order is named.
 (select id
 from tusk_line force index (tusk_line_group)
 where queue = g.queue and tenant = g.tenant and part = g.part
-order by priority, at, place, n
+order by queue, tenant, part, priority, at, place, n
 limit :nth, 1)
 
 -- name: turn.more
