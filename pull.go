@@ -112,6 +112,9 @@ type loan struct {
 	taken        bool      // its time is over and its attempt is being ended; an earlier verdict still counts
 }
 
+// ending reports whether the loan is being ended, so that it can no longer be extended.
+func (l *loan) ending() bool { return l.taken || errors.Is(l.Stopped(), ErrShutdown) }
+
 var errOverdue = errors.New("lease ran out: the worker neither finished the task nor extended its lease")
 
 // NewPuller creates a puller. It lends tasks only while its Run is running.

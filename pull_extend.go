@@ -55,7 +55,7 @@ func (p *Puller) Extend(ctx context.Context, extensions ...Extension) []Extended
 func (p *Puller) extend(e *Extension) (answer Extended, own bool) {
 	p.mu.Lock()
 	l := p.lent[e.Receipt]
-	taken := l != nil && (l.taken || errors.Is(l.Stopped(), ErrShutdown))
+	taken := l != nil && l.ending()
 	if l != nil && !taken {
 		l.until = l.bound(time.Now().Add(e.Lease))
 		answer.Until = l.until

@@ -249,7 +249,7 @@ func (p *Puller) prolong(r Receipt, by time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.lent[r]
-	if l == nil || l.taken || errors.Is(l.Stopped(), ErrShutdown) {
+	if l == nil || l.ending() {
 		return
 	}
 	if until := l.bound(time.Now().Add(by)); until.After(l.until) {

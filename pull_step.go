@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/tuskqueue/tusk/internal/run"
+	"github.com/tuskqueue/tusk/store"
 )
 
 // Steps returns the results of the steps of a lent task, by name; see Step. Another process may have lent the task.
@@ -24,7 +26,8 @@ func (p *Puller) Steps(ctx context.Context, r Receipt) (map[string]json.RawMessa
 // result, that stays, and KeepStep returns it.
 //
 // Errors: those of Steps; an *InvalidError if the name is no name, if the result is not JSON, or if the steps exceed
-// MaxSteps or MaxStepBytes; the context's if that ends before the result is stored.
+// MaxSteps or MaxStepBytes; the context's if that ends before the result is stored. After any other error, repeat the
+// call.
 func (p *Puller) KeepStep(
 	ctx context.Context, r Receipt, name string, result json.RawMessage,
 ) (json.RawMessage, error) {
@@ -45,19 +48,50 @@ func (p *Puller) KeepStep(
 		return nil, stepProblem(name, err)
 	}
 	p.heart.Note()
-	select {
-	case <-stored:
-		return first, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("step %s: its result may not be stored: %w", name, context.Cause(ctx))
+	for {
+		select {
+		case <-stored:
+			return first, p.confirm(ctx, r, name)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("step %s: its result may not be stored: %w", name, context.Cause(ctx))
+		case <-time.After(stepLook):
+			if p.attempt(r) != a {
+				return nil, fmt.Errorf("step %s: %w", name, ErrLeaseLost)
+			}
+		}
 	}
+}
+
+// confirm checks that the step of another puller's loan has a result. The beat that took it there may have been answered
+// by a ledger that does not have the task.
+func (p *Puller) confirm(ctx context.Context, r Receipt, name string) error {
+	if p.guests.attempt(r) == nil {
+		return nil
+	}
+	t, err := p.leased(ctx, r)
+	if err == nil && run.Results(t.Detail.Logs)[name] == nil {
+		err = store.ErrUnavailable
+	}
+	if err != nil {
+		return fmt.Errorf("step %s: its result may not be stored, repeat the request: %w", name, err)
+	}
+	return nil
+}
+
+// leased reads a lent task.
+func (p *Puller) leased(ctx context.Context, r Receipt) (*store.Task, error) {
+	t, err := p.client.detailed(ctx, r.ID)
+	if err == nil && (t.State != store.Running || t.Lease != r.Lease) {
+		err = ErrLeaseLost
+	}
+	return t, err
 }
 
 // withSteps returns the attempt of a lent task after its steps have been read. The caller leaves them, so that those of
 // many lent tasks take no memory. If another process has lent the task, this one extends its lease.
 func (p *Puller) withSteps(ctx context.Context, r Receipt) (*run.Attempt, error) {
 	a := p.attempt(r)
-	if a == nil {
+	if a == nil || p.takesBack(r) {
 		if err := p.Extend(ctx, Extension{Receipt: r})[0].Err; err != nil {
 			return nil, err
 		}
@@ -65,7 +99,13 @@ func (p *Puller) withSteps(ctx context.Context, r Receipt) (*run.Attempt, error)
 			return nil, ErrLeaseLost
 		}
 	}
-	return a, p.client.readSteps(ctx, a)
+	return a, a.ReadSteps(func() (*store.Detail, error) {
+		t, err := p.leased(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		return t.Detail, nil
+	})
 }
 
 // attempt returns the attempt of a task that this puller has lent or whose lease it extends, or nil.
@@ -77,4 +117,12 @@ func (p *Puller) attempt(r Receipt) *run.Attempt {
 		return l.Attempt
 	}
 	return p.guests.attempt(r)
+}
+
+// takesBack reports whether a loan of this puller is being ended.
+func (p *Puller) takesBack(r Receipt) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lent[r]
+	return l != nil && l.ending()
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tuskqueue/tusk/internal/run"
 	"github.com/tuskqueue/tusk/store"
@@ -36,7 +37,7 @@ const (
 //
 // Errors: an *InvalidError if the name is no name (see ValidateName), is used twice in an attempt, or follows
 // CompleteTx; if the result cannot be encoded; or if the steps exceed MaxSteps or MaxStepBytes. The cause of the end of
-// the context or of the attempt, if one ends before the result is stored.
+// the context or of the attempt, if one ends before the result is stored: while the database is away, Step waits for it.
 func Step[R, T any](
 	ctx context.Context, t *Task[T], name string, do func(ctx context.Context) (R, error),
 ) (result R, err error) {
@@ -46,7 +47,7 @@ func Step[R, T any](
 	if err := ValidateName("step", name); err != nil {
 		return result, err
 	}
-	if err := t.client.readSteps(ctx, t.attempt); err != nil {
+	if err := t.client.awaitSteps(ctx, t.attempt); err != nil {
 		return result, fmt.Errorf("step %s: %w", name, err)
 	}
 	text, stored, err := t.attempt.BeginStep(name)
@@ -77,15 +78,24 @@ func Step[R, T any](
 			return result, stepProblem(name, err)
 		}
 	}
-	select {
-	case <-stored:
-		kept = true
-		return result, nil
-	case <-ctx.Done():
-	case <-t.attempt.Context().Done():
+	for ended(ctx, t.attempt.Context()) == nil {
+		select {
+		case <-stored:
+			kept = true
+			return result, nil
+		case <-ctx.Done():
+		case <-t.attempt.Context().Done():
+		case <-time.After(stepLook):
+			if t.attempt.InTx() {
+				return result, stepProblem(name, run.ErrStepInTx)
+			}
+		}
 	}
 	return result, fmt.Errorf("step %s: its result may not be stored: %w", name, ended(ctx, t.attempt.Context()))
 }
+
+// stepLook is how often a step that waits looks whether it waits in vain.
+const stepLook = time.Second
 
 // ended returns why one of the contexts has ended, or nil.
 func ended(all ...context.Context) error {
@@ -97,19 +107,39 @@ func ended(all ...context.Context) error {
 	return nil
 }
 
-// readSteps reads the results that earlier attempts have stored.
-func (c *Client) readSteps(ctx context.Context, a *run.Attempt) error {
-	return a.ReadSteps(func() ([]store.LogLine, error) {
-		f := store.Filter{IDs: []ID{a.Task.ID}, Detail: true, NoArgs: true, Limit: 1}
-		tasks, err := c.store.List(ctx, f)
-		if err != nil {
-			return nil, err
+// awaitSteps reads the results that earlier attempts have stored, once the database answers.
+func (c *Client) awaitSteps(ctx context.Context, a *run.Attempt) error {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := a.ReadSteps(func() (*store.Detail, error) {
+			t, err := c.detailed(ctx, a.Task.ID)
+			if err != nil {
+				return nil, err
+			}
+			return t.Detail, nil
+		})
+		if !errors.Is(err, store.ErrUnavailable) {
+			return err
 		}
-		if len(tasks) == 0 {
-			return nil, ErrLeaseLost
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return err
+		case <-a.Context().Done():
+			return err
 		}
-		return tasks[0].Detail.Logs, nil
-	})
+	}
+}
+
+// detailed reads the details of a task that is running, or was. Its log is complete.
+func (c *Client) detailed(ctx context.Context, id ID) (*store.Task, error) {
+	tasks, err := c.store.List(ctx, store.Filter{IDs: []ID{id}, Detail: true, NoArgs: true, Limit: 1})
+	if err == nil && len(tasks) == 0 {
+		err = ErrLeaseLost
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &tasks[0], nil
 }
 
 func encodeStep(name string, result any) ([]byte, error) {

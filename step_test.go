@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -135,6 +136,21 @@ func TestStepsRunConcurrently(t *testing.T) {
 	})
 }
 
+// unreadable is a store whose tasks cannot be listed at times.
+type unreadable struct {
+	store.Store
+	off atomic.Bool
+}
+
+func (u *unreadable) Unwrap() store.Store { return u.Store }
+
+func (u *unreadable) List(ctx context.Context, f store.Filter) ([]store.Task, error) {
+	if u.off.Load() {
+		return nil, errCut
+	}
+	return u.Store.List(ctx, f)
+}
+
 func TestAStepIsStoredBeforeItReturns(t *testing.T) {
 	inBubble(t, "also if the database is away for a while", func(t *testing.T, s *shop) {
 		c := &cut{Store: s.store}
@@ -166,6 +182,22 @@ func TestAStepIsStoredBeforeItReturns(t *testing.T) {
 		if got := strings.Join(stored, ", "); got != `STEP a "a", STEP b "b", STEP `+store.StepsEnd {
 			t.Errorf("%s", got)
 		}
+	})
+	inBubble(t, "also if the database is away when the first one begins", func(t *testing.T, s *shop) {
+		c, reader := &unreadable{Store: s.store}, s.client
+		var r ran
+		tusk.Handle(s.mux, func(ctx context.Context, t *tusk.Task[count]) error {
+			c.off.Store(true)
+			time.AfterFunc(5*time.Second, func() { c.off.Store(false) })
+			return step(ctx, t, &r, "a")
+		})
+		s.client = clientOf(t, c)
+		_, stop := s.work(nil)
+		s.client = reader
+		id := s.enqueue(count{}, &tusk.Options{MaxAttempts: 1})
+		s.await(id, tusk.StateCompleted)
+		s.stop(stop)
+		r.are(t, "a")
 	})
 	inBubble(t, "also if the first call did not wait for that", func(t *testing.T, s *shop) {
 		c := &cut{Store: s.store}
@@ -249,6 +281,31 @@ func TestBadStepsAreRefused(t *testing.T) {
 	if _, err := tusk.Step(t.Context(), &tusk.Task[count]{}, "a", none); err == nil {
 		t.Error("a step of a task without an attempt")
 	}
+}
+
+// The step that would be one too many does not run.
+func TestTooManySteps(t *testing.T) {
+	inBubble(t, "", func(t *testing.T, s *shop) {
+		var r ran
+		var problem error
+		tusk.Handle(s.mux, func(ctx context.Context, t *tusk.Task[count]) error {
+			var g sync.WaitGroup
+			for i := range tusk.MaxSteps {
+				g.Go(func() { _ = step(ctx, t, new(ran), fmt.Sprint("step-", i)) })
+			}
+			g.Wait()
+			problem = step(ctx, t, &r, "last")
+			return nil
+		})
+		id := s.enqueue(count{}, nil)
+		_, stop := s.work(nil)
+		s.await(id, tusk.StateCompleted)
+		s.stop(stop)
+		invalid := new(tusk.InvalidError)
+		if r.are(t, ""); !errors.As(problem, &invalid) || invalid.Code != "too_large" {
+			t.Errorf("%v", problem)
+		}
+	})
 }
 
 // A result that changes its type between two attempts is an error of the program.

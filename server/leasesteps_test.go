@@ -58,8 +58,11 @@ func TestStepsOnEveryEngine(t *testing.T) {
 		s.do("POST", "/api/v1/lease/steps", object{"lease_id": first, "name": "c",
 			"result": strings.Repeat("x", tusk.MaxStepBytes)}).problem(t, 413, "too_large")
 		s.do("POST", "/api/v1/lease/fail", object{"lease_id": first, "error": "no", "retry_in": "0s"}).want(t, 200, nil)
-		s.do("POST", "/api/v1/lease/steps", object{"lease_id": first, "name": "c", "result": 1}).problem(t, 409,
-			"lease_lost")
+		for _, server := range []*site{s, other} {
+			server.do("POST", "/api/v1/lease/steps", object{"lease_id": first, "name": "c", "result": 1}).problem(t, 409,
+				"lease_lost")
+			server.do("GET", "/api/v1/lease/steps", nil, "Lease-Id", first).problem(t, 409, "lease_lost")
+		}
 
 		mux, ran := tusk.NewMux(), make(chan string, 10)
 		tusk.Handle(mux, func(ctx context.Context, t *tusk.Task[stepped]) error {
@@ -97,13 +100,22 @@ func TestStepsOnEveryEngine(t *testing.T) {
 		if got := other.steps(last); got != `a={"n":1} b="\u2028\"" c=[3,4]` {
 			t.Errorf("in the end: %s", got)
 		}
-		other.do("POST", "/api/v1/lease/complete", object{"lease_id": last}).want(t, 200, nil)
+		s.do("POST", "/api/v1/lease/complete", object{"lease_id": last}).want(t, 200, nil) // has not seen the steps
 		if err := client.Retry(t.Context(), id.ID); err != nil {
 			t.Fatal(err)
 		}
 		again := s.lease(object{"queues": []string{"default"}, "wait": "10s"})[0].LeaseID
 		if got := s.steps(again); got != "" {
 			t.Errorf("after a run that completed: %s", got)
+		}
+		s.keepStep(again, "d", 5)
+		s.do("POST", "/api/v1/lease/fail", object{"lease_id": again, "error": "no", "retry_in": "1h"}).want(t, 200, nil)
+		if err := client.Retry(t.Context(), id.ID); err != nil {
+			t.Fatal(err)
+		}
+		again = other.lease(object{"queues": []string{"default"}, "wait": "10s"})[0].LeaseID
+		if got := other.steps(again); got != "d=5" {
+			t.Errorf("in the second run: %s", got)
 		}
 	})
 }

@@ -65,6 +65,8 @@ class Task:
             known = call("GET", "/lease/steps", Lease_Id=self.lease_id)["steps"]
             self._steps = {step["name"]: step["result"] for step in known}
         if name not in self._steps:
+            if self.stopped.is_set():
+                raise LeaseLost(self.id)
             kept = call("POST", "/lease/steps", {"lease_id": self.lease_id, "name": name, "result": do()})
             self._steps[name] = kept["result"]
         return self._steps[name]

@@ -243,6 +243,7 @@ func (a *Attempt) Noted(note *store.Note) {
 	s := a.say()
 	if s.steps != nil {
 		s.steps.noted(note.Logs)
+		s.forgetSteps()
 	}
 	for stored := note.Logs; len(stored) > 0; stored = stored[1:] { // others may have stored the first ones
 		if n := len(stored); n <= len(s.logs) && slices.Equal(stored, s.logs[:n]) {

@@ -29,6 +29,7 @@ type steps struct {
 	read  sync.Mutex             // held while the results of earlier attempts are read
 	known map[string]*stepResult // by name; nil until they are read
 	begun map[string]bool        // in this attempt
+	anew  bool                   // the log has results of a run that has completed, and does not say so
 	bytes int
 	users int // calls of ReadSteps without one of LeaveSteps
 
@@ -40,9 +41,9 @@ type stepResult struct {
 	stored chan struct{} // closed once it is stored
 }
 
-// ReadSteps calls read for the log of the task, unless it has been read in this attempt. After an error, do not call
-// LeaveSteps.
-func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
+// ReadSteps calls read for the details of the task, unless they have been read in this attempt. After an error, do not
+// call LeaveSteps.
+func (a *Attempt) ReadSteps(read func() (*store.Detail, error)) error {
 	a.mu.Lock()
 	s := a.say()
 	if s.steps == nil {
@@ -56,7 +57,7 @@ func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
 	if of.known != nil {
 		return nil
 	}
-	lines, err := read()
+	detail, err := read()
 	if err != nil {
 		a.LeaveSteps()
 		return err
@@ -64,31 +65,48 @@ func (a *Attempt) ReadSteps(read func() ([]store.LogLine, error)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	of.known = map[string]*stepResult{}
+	results := Results(detail.Logs)
+	if n := len(detail.Attempts); n > 0 && detail.Attempts[n-1].Outcome == store.Completed {
+		of.anew = len(results) > 0 // the process that completed the task did not know of the steps
+		clear(results)
+	}
 	stored := make(chan struct{})
 	close(stored)
-	for _, line := range lines {
-		switch name, result, _ := strings.Cut(line.Text, " "); {
-		case line.Level != store.LevelStep:
-		case line.Text == store.StepsEnd:
-			clear(of.known)
-		default:
-			of.known[name] = &stepResult{[]byte(result), stored}
-		}
-	}
-	for name, result := range of.known {
-		of.bytes += len(name) + len(result.text)
+	for name, result := range results {
+		of.known[name] = &stepResult{result, stored}
+		of.bytes += len(name) + len(result)
 		s.stepped = true
 	}
 	return nil
+}
+
+// Results returns the results of steps in the log of a task, by name.
+func Results(log []store.LogLine) map[string][]byte {
+	results := map[string][]byte{}
+	for _, line := range log {
+		switch name, result, _ := strings.Cut(line.Text, " "); {
+		case line.Level != store.LevelStep:
+		case line.Text == store.StepsEnd:
+			clear(results)
+		default:
+			results[name] = []byte(result)
+		}
+	}
+	return results
 }
 
 // LeaveSteps lets the attempt forget its steps. They will be read again.
 func (a *Attempt) LeaveSteps() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := a.said.steps
-	if s.users--; s.users == 0 && len(s.waiting) == 0 {
-		a.said.steps = nil
+	a.said.steps.users--
+	a.said.forgetSteps()
+}
+
+// forgetSteps forgets steps that nobody uses and that are all stored. The lock must be held.
+func (s *said) forgetSteps() {
+	if s.steps != nil && s.steps.users == 0 && len(s.steps.waiting) == 0 {
+		s.steps = nil
 	}
 }
 
@@ -104,6 +122,8 @@ func (a *Attempt) BeginStep(name string) (text []byte, stored <-chan struct{}, e
 		return nil, nil, ErrStepTwice
 	case a.inTx:
 		return nil, nil, ErrStepInTx
+	case s.known[name] == nil && len(s.known) == MaxSteps:
+		return nil, nil, ErrStepsFull
 	}
 	s.begun[name] = true
 	if result := s.known[name]; result != nil {
@@ -136,6 +156,9 @@ func (a *Attempt) EndStep(name string, text []byte) (first []byte, stored <-chan
 		return nil, nil, ErrStepsFull
 	}
 	a.said.stepped = true
+	if s.anew {
+		a.said.logs, s.anew = append(a.said.logs, a.line(time.Now(), store.LevelStep, store.StepsEnd)), false
+	}
 	result := &stepResult{text, make(chan struct{})}
 	s.known[name], s.bytes = result, s.bytes+len(name)+len(text)
 	line := a.line(time.Now(), store.LevelStep, name+" "+string(text))
