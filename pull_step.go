@@ -62,8 +62,8 @@ func (p *Puller) KeepStep(
 	}
 }
 
-// confirm checks that the step of another puller's loan has a result. The beat that took it there may have been answered
-// by a ledger that does not have the task.
+// confirm checks that a step of another puller's loan has a result. A ledger that does not have the task may have
+// answered the beat that took it there.
 func (p *Puller) confirm(ctx context.Context, r Receipt, name string) error {
 	if p.guests.attempt(r) == nil {
 		return nil

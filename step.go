@@ -37,7 +37,7 @@ const (
 //
 // Errors: an *InvalidError if the name is no name (see ValidateName), is used twice in an attempt, or follows
 // CompleteTx; if the result cannot be encoded; or if the steps exceed MaxSteps or MaxStepBytes. The cause of the end of
-// the context or of the attempt, if one ends before the result is stored: while the database is away, Step waits for it.
+// the context or of the attempt, if one ends before the result is stored. Step waits while the database is away.
 func Step[R, T any](
 	ctx context.Context, t *Task[T], name string, do func(ctx context.Context) (R, error),
 ) (result R, err error) {

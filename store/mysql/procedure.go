@@ -66,9 +66,9 @@ func (s *Store) procedures(ctx context.Context) (marks map[string]string, err er
 	return marks, err
 }
 
-// missingProcedures returns the names of this program's procedures that the database does not have, or that the user may
-// not execute. MySQL does not list procedures whose right comes from a role. So what is not listed is called without
-// its arguments.
+// missingProcedures returns the names of this program's procedures that the database does not have, or that the user
+// may not execute. MySQL does not list procedures whose right comes from a role. So what is not listed is called
+// without its arguments.
 func (s *Store) missingProcedures(ctx context.Context) (missing []string, err error) {
 	there, err := s.procedures(ctx)
 	for _, name := range slices.Sorted(maps.Keys(s.program.texts)) {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,7 +92,7 @@ func Missing() error {
 	if mustRun() || os.Getenv("TUSK_TEST_MYSQL") != "" {
 		return nil
 	}
-	_, err := program("mariadbd")
+	_, _, err := programs()
 	return err
 }
 
@@ -169,12 +170,26 @@ func program(names ...string) (string, error) {
 	return "", errNoServer
 }
 
-func start(durable bool, args ...string) (*Server, error) {
-	daemon, err := program("mariadbd")
-	if err != nil {
-		return nil, err
+// mysqldEnv names a server of MySQL that tests start instead of MariaDB: the program and options that it needs.
+const mysqldEnv = "TUSK_TEST_MYSQLD"
+
+// programs returns the command that starts a server, and the one that makes its data.
+func programs() (daemon, install []string, err error) {
+	if mysqld := strings.Fields(os.Getenv(mysqldEnv)); len(mysqld) > 0 {
+		mysqld = slices.Insert(mysqld, 1, "--no-defaults")
+		return append(mysqld, "--loose-mysqlx=0"), append(slices.Clone(mysqld), "--initialize-insecure"), nil
 	}
-	install, err := program("mariadb-install-db")
+	mariadbd, err := program("mariadbd")
+	if err != nil {
+		return nil, nil, err
+	}
+	maker, err := program("mariadb-install-db")
+	return []string{mariadbd, "--no-defaults"},
+		[]string{maker, "--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"}, err
+}
+
+func start(durable bool, args ...string) (*Server, error) {
+	daemon, install, err := programs()
 	if err != nil {
 		return nil, err
 	}
@@ -188,23 +203,23 @@ func start(durable bool, args ...string) (*Server, error) {
 		user = "--user=root"
 	}
 	data := filepath.Join(folder, "data")
-	prepare := []string{"--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}
+	install = append(install, "--datadir="+data)
 	if user != "" {
-		prepare = append(prepare, user)
+		install = append(install, user)
 	}
-	if out, err := exec.Command(install, prepare...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(install[0], install[1:]...).CombinedOutput(); err != nil {
 		os.RemoveAll(folder)
-		return nil, fmt.Errorf("%s: %w: %s", install, err, tail(out))
+		return nil, fmt.Errorf("%s: %w: %s", install[0], err, tail(out))
 	}
 	flush := []string{"--innodb-flush-log-at-trx-commit=1"}
 	if !durable {
 		flush = []string{"--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--skip-innodb-doublewrite"}
 	}
-	s.args = []string{daemon, "--no-defaults", "--datadir=" + data, "--bind-address=127.0.0.1",
-		"--socket=" + filepath.Join(folder, "s"),
-		"--pid-file=" + filepath.Join(folder, "pid"), "--tmpdir=" + folder, "--log-error=" + filepath.Join(folder, "log"),
+	s.args = append(daemon, "--datadir="+data, "--bind-address=127.0.0.1",
+		"--socket="+filepath.Join(folder, "s"),
+		"--pid-file="+filepath.Join(folder, "pid"), "--tmpdir="+folder, "--log-error="+filepath.Join(folder, "log"),
 		"--max-connections=500",
-		"--innodb-buffer-pool-size=256M", "--innodb-log-file-size=128M"}
+		"--innodb-buffer-pool-size=256M", "--innodb-log-file-size=128M")
 	s.args = append(s.args, flush...)
 	if user != "" {
 		s.args = append(s.args, user)
