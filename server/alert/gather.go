@@ -12,8 +12,9 @@ import (
 
 const readTime = deadline / 7 // for one of the six reads of a look
 
-// gather reads only what the rules need. If something cannot be read, the kinds of rules that need it are unknown. The
-// others are judged all the same: a failure that prevents one read may be what they report.
+// gather reads only what the rules need. If something cannot be read, the kinds of rules that need it are unknown,
+// except for stalled rules whose span was read. The others are judged all the same: a failure that prevents one read may
+// be what they report.
 func (r *Runner) gather(
 	ctx context.Context, alerts []Alert, now time.Time,
 ) (f Facts, unknown map[Kind]bool, failed error) {
@@ -87,12 +88,18 @@ func (r *Runner) count(ctx context.Context, f *Facts) (err error) {
 // for queues in which none has ended as far as is known.
 func (r *Runner) spans(ctx context.Context, alerts []Alert, f *Facts) error {
 	r.ends.add(f.Stats, f.recent(), f.Now)
+	if err := r.ends.reread(ctx, f.Now, r.client.Stats); err != nil {
+		return err
+	}
 	f.Ended = map[time.Duration]map[string]bool{}
+	var spans []time.Duration
 	for i := range alerts {
-		over := alerts[i].Over
-		if alerts[i].Kind != Stalled || f.Ended[over] != nil {
-			continue
+		if alerts[i].Kind == Stalled {
+			spans = append(spans, alerts[i].Over)
 		}
+	}
+	slices.Sort(spans) // a long one may take too long
+	for _, over := range slices.Compact(spans) {
 		from := f.Now.Add(-over).Truncate(time.Minute)
 		if err := r.ends.reach(ctx, from, f.standing(alerts, over), r.client.Stats); err != nil {
 			return err

@@ -72,7 +72,7 @@ func (r *Runner) look(ctx context.Context) error {
 	facts, unknown, err := r.gather(ctx, alerts, now)
 	for i := range alerts {
 		a := &alerts[i]
-		if unknown[a.Kind] {
+		if unknown[a.Kind] && (a.Kind != Stalled || facts.Ended[a.Over] == nil) {
 			continue // its state stays as it is
 		}
 		found := Judge(&a.Rule, &facts)
