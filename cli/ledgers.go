@@ -106,7 +106,7 @@ ledgers, it is cut off from that server and promoted: nothing is copied, and the
 for a second or two, whatever their size. To any other server, each ledger is copied by
 pg_dump and psql, which must be installed here; the ledger stops in the meantime. Leases stay
 valid. Meanwhile, plain tasks are stored in other ledgers, and tasks with keys of a stopped
-ledger are rejected. If a move is cut off, the same command continues it.`,
+ledger are refused. If a move is cut off, the same command continues it.`,
 		Example: `  tusk ledgers move 2 3 --to db3
   tusk ledgers move 5 --to db2:5433 --yes`,
 		Args: someNumbers,

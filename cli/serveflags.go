@@ -39,7 +39,7 @@ func (s *serveFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&s.insecure, "insecure-http", false,
 		"allow plain HTTP beyond loopback: passwords and tokens can be read on the way")
 	f.StringVar(&s.prefix, "prefix", "", "`path` to serve everything under, such as /tusk")
-	f.BoolVar(&s.readOnly, "read-only", false, "reject every change")
+	f.BoolVar(&s.readOnly, "read-only", false, "refuse every change")
 	f.StringSliceVar(&s.hidden, "hide", hide.Default,
 		"hide the values of fields with this `part` in their names; repeatable")
 	f.BoolVar(&s.hideAll, "hide-args", false, "hide all args and outputs")

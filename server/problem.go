@@ -160,7 +160,7 @@ func problemOf(err error) *Problem {
 // asField converts the library's names of fields to those of requests: run_at, rate.period.
 var asField = strings.NewReplacer(": ", ".", " ", "_")
 
-// statusOf returns the status for a rejected value: 413 if it has too many bytes, otherwise 422, which judge changes
+// statusOf returns the status for a refused value: 413 if it has too many bytes, otherwise 422, which judge changes
 // to 400 if the request does not match the description.
 func statusOf(code string) int {
 	switch code {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Docs writes the tables into performance.md in folder, between its two marks, and the plots into
+// Docs writes the tables into bench-results.md in folder, between its two marks, and the plots into
 // its images.
 func Docs(folder string, r Report) error {
-	file := filepath.Join(folder, "performance.md")
+	file := filepath.Join(folder, "bench-results.md")
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("docs: %w", err)

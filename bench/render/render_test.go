@@ -62,7 +62,7 @@ func TestTheTableLeavesNobodyOut(t *testing.T) {
 
 func TestDocsAreWrittenBetweenTheirMarks(t *testing.T) {
 	dir := t.TempDir()
-	file := filepath.Join(dir, "performance.md")
+	file := filepath.Join(dir, "bench-results.md")
 	before := "before\n<!-- bench: begin, generated -->\nold\n<!-- bench: end -->\nafter\n"
 	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
 		t.Fatal(err)

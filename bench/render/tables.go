@@ -125,7 +125,7 @@ func (s Scenario) times(ratio float64, key string) string {
 }
 
 func (r Report) scenario(b *strings.Builder, s Scenario) {
-	fmt.Fprintf(b, "\n#### %s\n\n%s\n\n", s.Title, s.What)
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n", s.Title, s.What)
 	if s.Waits {
 		b.WriteString(
 			"| | p50 | p99 | p99.9 | longest | tasks/s | tasks | server CPU | client CPU " +
@@ -219,7 +219,7 @@ func thousands(n int) string {
 
 func (r Report) settings(b *strings.Builder) {
 	b.WriteString(
-		"\n#### Who was run, and how\n\nRound trips and connections were counted by a relay, in a run of 1,000 tasks " +
+		"\n## Who was run, and how\n\nRound trips and connections were counted by a relay, in a run of 1,000 tasks " +
 			"produced and consumed that was not timed.\n\n" +
 			"| | version | settings | round trips per task | connections |\n|---|---|---|---:|---:|\n")
 	for _, c := range r.Contenders {
