@@ -13,8 +13,8 @@ import (
 const readTime = deadline / 7 // for one of the six reads of a look
 
 // gather reads only what the rules need. If something cannot be read, the kinds of rules that need it are unknown,
-// except for stalled rules whose span was read. The others are judged all the same: a failure that prevents one read may
-// be what they report.
+// except for stalled rules whose span was read. The others are judged all the same: a failure that prevents one read
+// may be what they report.
 func (r *Runner) gather(
 	ctx context.Context, alerts []Alert, now time.Time,
 ) (f Facts, unknown map[Kind]bool, failed error) {
