@@ -154,10 +154,15 @@ func (e *ends) read(ctx context.Context, s store.Store, page []*waiter) {
 	for i := range tasks {
 		states[tasks[i].ID] = tasks[i].State
 	}
+	held := new(store.HeldError)
+	some := errors.As(err, &held) // the others were read
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, w := range page {
-		state := states[w.id]
+		state, err := states[w.id], err
+		if some && !slices.Contains(held.Tasks, w.id) {
+			err = nil
+		}
 		switch {
 		case err != nil && !(w.found && errors.Is(err, store.ErrUnavailable)):
 			w.tell(err)

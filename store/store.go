@@ -105,6 +105,9 @@ type Keeper interface {
 // Reader answers queries. No query waits for a writer or delays one.
 type Reader interface {
 	// List returns the tasks that match, newest id first.
+	//
+	// An error means that no tasks are returned, with one exception: if the filter names ids, and one of several ledgers
+	// is away, a HeldError, joined with ErrUnavailable, names those that may be there. The others are returned.
 	List(ctx context.Context, f Filter) ([]Task, error)
 	// Count returns the unfinished tasks by queue and state.
 	Count(ctx context.Context) ([]Count, error)

@@ -89,10 +89,10 @@ func (s *Store) listNamed(ctx context.Context, f store.Filter) (tasks []store.Ta
 	if err == nil {
 		err = s.complete(ctx, all)
 	}
-	if err != nil {
-		return nil, err // a ledger that did not answer, or is unknown, may have the others
+	if err != nil { // a ledger that did not answer, or is unknown, may have the others
+		err = heldError(err, without(ids, tasks))
 	}
-	return tasks, nil
+	return tasks, err
 }
 
 // without returns the ids whose tasks were not found.
