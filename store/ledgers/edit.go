@@ -9,8 +9,8 @@ import (
 	"github.com/tuskqueue/tusk/store/postgres"
 )
 
-// Edit implements store.Editor. It asks first the ledgers that the ids give. If some tasks are not found and there may
-// be ledgers that were not asked, the error names them in a store.HeldError and gives the reason.
+// Edit implements store.Editor. It asks first the ledgers that the ids give. If some tasks are not found, and a ledger
+// that may have them failed or is unknown, the error names them in a store.HeldError and gives the reason.
 func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) {
 	all, err := s.ledgers(ctx)
 	if err != nil {
@@ -51,22 +51,24 @@ func (s *Store) Edit(ctx context.Context, e store.Edit) ([]store.Edited, error) 
 	if op := e.Change.Op; op == store.Cancel || op == store.Delete {
 		s.tell(ctx, all, changed)
 	}
-	if failed != nil {
-		return nil, failed
+	var elsewhere []store.ID // in a ledger that failed or is unknown, or nowhere
+	for _, id := range ids {
+		if one, asked := done[id]; !asked || one.Result == store.Missing {
+			elsewhere = append(elsewhere, id)
+		}
 	}
-	isThere := func(id store.ID) bool { return done[id].Result != store.Missing }
-	there := slices.DeleteFunc(slices.Clone(ids), func(id store.ID) bool { return !isThere(id) })
-	if len(there) < len(ids) {
+	switch {
+	case len(elsewhere) == 0:
+		failed = nil
+	case failed == nil:
 		failed = s.complete(ctx, all)
 	}
-	if failed != nil && len(there) == 0 {
+	if failed != nil && len(elsewhere) == len(ids) {
 		return nil, failed
 	}
-	if failed != nil { // some are changed
-		for _, id := range ids {
-			if !isThere(id) {
-				done[id], held = store.Edited{ID: id, Result: store.Refused}, append(held, id)
-			}
+	if failed != nil {
+		for _, id := range elsewhere {
+			done[id], held = store.Edited{ID: id, Result: store.Refused}, append(held, id)
 		}
 	}
 	answer := make([]store.Edited, len(e.IDs))
