@@ -54,14 +54,14 @@ func failureOf(err error) *Failure {
 	}
 }
 
-// explain returns the text that a form shows about a problem, and sets the status of the page. It returns the server's
-// own failures unchanged.
+// explain returns the text that a form shows about a problem, and sets the status of the page. A failure of the server
+// and a missing permission have a page of their own, and are returned unchanged.
 func (a *answer) explain(problem error) (text string, err error) {
 	if problem == nil {
 		return "", nil
 	}
 	known := failureOf(problem)
-	if known.Status >= 500 {
+	if known.Status >= 500 || known.Status == http.StatusForbidden {
 		return "", problem
 	}
 	a.status = known.Status
