@@ -98,14 +98,20 @@ func enqueue(v *visit) (answer, error) {
 	return goTo("/tasks/"+e.ID.String(), about), nil
 }
 
-// options returns the options that the form shows.
-func (f taskForm) options() (o *tusk.Options, err error) {
-	o = &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Key: f.Key, Ephemeral: f.Ephemeral}
-	for _, tag := range strings.Split(f.Tags, ",") {
+// tags splits text at commas. Unlike other words, tags may contain spaces.
+func tags(text string) (all []string) {
+	for _, tag := range strings.Split(text, ",") {
 		if tag = strings.TrimSpace(tag); tag != "" {
-			o.Tags = append(o.Tags, tag)
+			all = append(all, tag)
 		}
 	}
+	return all
+}
+
+// options returns the options that the form shows.
+func (f taskForm) options() (o *tusk.Options, err error) {
+	o = &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Key: f.Key, Ephemeral: f.Ephemeral,
+		Tags: tags(f.Tags)}
 	if f.When != "" {
 		if o.RunAt, o.Delay, err = when(f.When); err != nil {
 			return nil, err

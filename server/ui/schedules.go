@@ -230,7 +230,7 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 		return s, err
 	}
 	var stored []byte
-	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant}
+	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Tags: tags(f.Tags)}
 	for _, other := range all {
 		if other.Name == f.Name {
 			if err := v.mayPut(f, other); err != nil {
@@ -240,11 +240,6 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 			if err := v.keepSettings(other.Settings, o); err != nil {
 				return s, err
 			}
-		}
-	}
-	for _, tag := range strings.Split(f.Tags, ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			o.Tags = append(o.Tags, tag)
 		}
 	}
 	priority, err1 := number(f.Priority)
