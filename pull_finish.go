@@ -37,28 +37,8 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 	var outcomes []store.Outcome
 	first := map[Receipt]int{} // the verdict that ends each attempt; later ones in the same call repeat it
 	for i, v := range verdicts {
-		if _, repeats := first[v.Receipt]; repeats {
+		if _, repeats := first[v.Receipt]; repeats || tasks[i] == nil {
 			continue
-		}
-		if tasks[i] == nil {
-			continue
-		}
-		if errors.As(v.Err, new(*goTo)) {
-			if _, _, err := p.client.follows(ctx, tasks[i].Kind, v.Err); errors.Is(err, ErrInvalid) {
-				results[i] = err
-				continue
-			} else if err != nil {
-				return nil, fmt.Errorf("finish: %w", err)
-			}
-		}
-		if v.Stream != nil && (v.Err == nil || errors.As(v.Err, new(*goTo))) {
-			v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream)
-			if errors.Is(err, ErrInvalid) {
-				results[i] = err
-				continue
-			} else if err != nil {
-				return nil, fmt.Errorf("finish: %w", err)
-			}
 		}
 		out, err := p.decide(ctx, tasks[i], v)
 		if errors.Is(err, ErrInvalid) {
@@ -129,11 +109,23 @@ func (p *Puller) Finish(ctx context.Context, verdicts []Verdict) ([]error, error
 }
 
 // decide returns the outcome for a verdict. A completed stage of a pipeline moves on. An *InvalidError is about the
-// children. Any other error comes from the database, or from a hook after the caller has disconnected; the outcome is
-// then unknown.
+// GoTo, the output or the children. Any other error comes from the caller's stream, from the database, or from a hook
+// after the caller has disconnected; the outcome is then unknown.
 func (p *Puller) decide(ctx context.Context, t *store.Task, v Verdict) (store.Outcome, error) {
+	goes := errors.As(v.Err, new(*goTo))
+	if goes {
+		if _, _, err := p.client.follows(ctx, t.Kind, v.Err); err != nil {
+			return store.Outcome{}, err
+		}
+	}
+	completes := v.Err == nil || goes
+	if completes && v.Stream != nil {
+		var err error
+		if v.Output, err = p.client.readOutput(ctx, v.Receipt.ID, v.Stream); err != nil {
+			return store.Outcome{}, err
+		}
+	}
 	a := &run.Attempt{Task: t}
-	completes := v.Err == nil || errors.As(v.Err, new(*goTo))
 	if completes || errors.Is(v.Err, lifecycle.ErrWait) {
 		var info TaskInfo
 		err := info.read(t)

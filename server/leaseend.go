@@ -176,19 +176,7 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 		if r.Code != "" {
 			continue
 		}
-		if t := tasks[i]; t != nil && !c.who.Sees(t.Queue, t.Tenant) {
-			r.refuse(problem(http.StatusForbidden, "forbidden", "your %s may not work on this queue", c.who.Via))
-			continue
-		}
-		err := item.check()
-		if err == nil {
-			err = c.maySpawn(&item)
-		}
-		if n := children + len(item.Children); err == nil && n > tusk.MaxWorkflow {
-			err = fieldProblem(http.StatusUnprocessableEntity, "too_many", "children",
-				"are %d with those of the items before, at most %d are allowed in a request", n, tusk.MaxWorkflow)
-		}
-		if err != nil {
+		if err := c.mayDo(&item, tasks[i], children); err != nil {
 			r.refuse(err)
 			continue
 		}
@@ -220,6 +208,24 @@ func (c *call) leases(items []LeaseAction) ([]LeaseResult, error) {
 		}
 	}
 	return results, err
+}
+
+// mayDo refuses an invalid item, and one that the caller may not carry out. children counts those of the items before.
+func (c *call) mayDo(a *LeaseAction, t *store.Task, children int) error {
+	if t != nil && !c.who.Sees(t.Queue, t.Tenant) {
+		return problem(http.StatusForbidden, "forbidden", "your %s may not work on this queue", c.who.Via)
+	}
+	if err := a.check(); err != nil {
+		return err
+	}
+	if err := c.maySpawn(a); err != nil {
+		return err
+	}
+	if n := children + len(a.Children); n > tusk.MaxWorkflow {
+		return fieldProblem(http.StatusUnprocessableEntity, "too_many", "children",
+			"are %d with those of the items before, at most %d are allowed in a request", n, tusk.MaxWorkflow)
+	}
+	return nil
 }
 
 func (a *LeaseAction) extension(r tusk.Receipt) (e tusk.Extension, err error) {

@@ -63,11 +63,7 @@ type enqueueWorkflowInput struct {
 func enqueueWorkflow(c *call, in enqueueWorkflowInput) (WorkflowRun, error) {
 	run := WorkflowRun{Tasks: map[string]string{}}
 	for _, t := range in.Body.Tasks {
-		queue := t.Queue
-		if queue == "" {
-			queue = tusk.DefaultQueue
-		}
-		if err := allowed(c.who, queue, t.Tenant); err != nil {
+		if err := allowed(c.who, t.Queue, t.Tenant); err != nil {
 			return run, err
 		}
 	}

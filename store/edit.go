@@ -47,21 +47,17 @@ var opNames = [...]string{"", "cancel", "retry", "delete", "reprioritize", "move
 
 func (o Op) String() string { return opNames[o] }
 
-// ParseOp parses the name of an op.
-func ParseOp(name string) (Op, error) {
-	if i := slices.Index(opNames[1:], name); i >= 0 {
-		return Op(i + 1), nil
-	}
-	return 0, fmt.Errorf("unknown change %q: want one of %v", name, opNames[1:])
-}
-
 // MarshalText implements encoding.TextMarshaler.
 func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (o *Op) UnmarshalText(text []byte) (err error) {
-	*o, err = ParseOp(string(text))
-	return err
+func (o *Op) UnmarshalText(text []byte) error {
+	i := slices.Index(opNames[1:], string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown change %q: want one of %v", text, opNames[1:])
+	}
+	*o = Op(i + 1)
+	return nil
 }
 
 // Edited is the result of an edit for one task.

@@ -9,8 +9,8 @@ import (
 
 // Limits on what is kept of a failed attempt's error.
 const (
-	MaxErrorBytes = 16 << 10
-	MaxTraceBytes = 64 << 10
+	maxErrorBytes = 16 << 10
+	maxTraceBytes = 64 << 10
 )
 
 // Clean makes text fit for every engine: valid UTF-8, no NUL, at most limit bytes.

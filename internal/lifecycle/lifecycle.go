@@ -170,7 +170,7 @@ func Died(t *store.Task, s Settings, begun bool, random float64) store.Outcome {
 }
 
 func fail(out *store.Outcome, kind, text, trace string) {
-	out.Error, out.Trace = Clean(text, MaxErrorBytes), Clean(trace, MaxTraceBytes)
+	out.Error, out.Trace = Clean(text, maxErrorBytes), Clean(trace, maxTraceBytes)
 	out.Fingerprint = Fingerprint(kind, out.Error)
 }
 

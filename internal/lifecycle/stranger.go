@@ -25,7 +25,7 @@ const mostChances = 20
 // A stranger is a task of a kind that no worker has a handler for. It is postponed for as long as it has existed,
 // within these limits.
 const (
-	ShortestPutOff = time.Hour
+	shortestPutOff = time.Hour
 	LongestPutOff  = 24 * time.Hour
 )
 
@@ -81,7 +81,7 @@ func (e *UnknownKindError) delay() time.Duration {
 // putOff returns how long a stranger waits if it is not recalled: at most until its expiry or deadline, so that it
 // ends on time.
 func putOff(t *store.Task, s Settings) time.Duration {
-	delay := min(max(t.ClaimedAt.Sub(t.EnqueuedAt), ShortestPutOff), LongestPutOff)
+	delay := min(max(t.ClaimedAt.Sub(t.EnqueuedAt), shortestPutOff), LongestPutOff)
 	for _, end := range []time.Time{t.ExpiresAt, s.DeadlineOf(t)} {
 		if !end.IsZero() {
 			delay = min(delay, max(end.Sub(t.ClaimedAt), 0))

@@ -80,7 +80,7 @@ func (g *Guard) Judge(u *url.URL) error {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
 	}
-	if g.Trusts(net.JoinHostPort(u.Hostname(), port)) {
+	if g.trusts(net.JoinHostPort(u.Hostname(), port)) {
 		return nil
 	}
 	n, err := strconv.Atoi(port)
@@ -165,9 +165,9 @@ func isLiteral(address string) bool {
 	return err == nil
 }
 
-// Trusts reports whether the operator allows the host of "host:port", by name or by a network that
+// trusts reports whether the operator allows the host of "host:port", by name or by a network that
 // contains it. Such a host may be called without TLS.
-func (g *Guard) Trusts(address string) bool {
+func (g *Guard) trusts(address string) bool {
 	if g.named(address) {
 		return true
 	}

@@ -21,7 +21,7 @@ const (
 var (
 	ErrStepTwice = errors.New("begins for the second time in this attempt")
 	ErrStepInTx  = errors.New("follows CompleteTx")
-	ErrStepsFull = errors.New("exceeds the limits on steps")
+	errStepsFull = errors.New("exceeds the limits on steps")
 )
 
 // steps are the steps that an attempt knows of.
@@ -153,7 +153,7 @@ func (a *Attempt) EndStep(name string, text []byte) (first []byte, stored <-chan
 	case a.inTx:
 		return nil, nil, ErrStepInTx
 	case len(s.known) == MaxSteps || s.bytes+len(name)+len(text) > MaxStepBytes:
-		return nil, nil, ErrStepsFull
+		return nil, nil, errStepsFull
 	}
 	a.said.stepped = true
 	if s.anew {

@@ -42,11 +42,9 @@ const (
 
 const (
 	// Grace is how late a tick may fire and still count as on time.
-	Grace = time.Minute
-	// DefaultCap is how many missed ticks MissedAll runs by default. MaxCap is the highest possible
-	// setting.
-	DefaultCap = 100
-	MaxCap     = 10000
+	Grace      = time.Minute
+	defaultCap = 100   // missed ticks that MissedAll runs
+	MaxCap     = 10000 // the highest setting
 )
 
 // Schedule is the stored document.
@@ -182,7 +180,7 @@ func (s *Schedule) keep() int {
 	case s.Missed != MissedAll:
 		return 1
 	case s.Cap <= 0:
-		return DefaultCap
+		return defaultCap
 	default:
 		return s.Cap
 	}

@@ -31,7 +31,6 @@ const betweenReads = 200 * time.Millisecond
 // Errors that a caller can act on.
 var (
 	ErrNotFound = errors.New("not found")
-	ErrExists   = errors.New("exists already")
 	ErrInvalid  = errors.New("invalid")
 )
 

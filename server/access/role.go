@@ -5,7 +5,6 @@
 package access
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -146,17 +145,4 @@ func matches(patterns []string, name string) bool {
 		}
 	}
 	return false
-}
-
-type identityKey struct{}
-
-// With adds an identity to a context.
-func With(ctx context.Context, who Identity) context.Context {
-	return context.WithValue(ctx, identityKey{}, who)
-}
-
-// From returns the identity in a context. The zero identity has no permissions.
-func From(ctx context.Context) Identity {
-	who, _ := ctx.Value(identityKey{}).(Identity)
-	return who
 }

@@ -68,12 +68,8 @@ func optionalSpan(d time.Duration) string {
 
 func (v *visit) alertPage(d alertsData, problem error) (a answer, err error) {
 	a = answer{page: "alerts", title: "Alerts", section: "alerts"}
-	if problem != nil {
-		known := failureOf(problem)
-		if known.Status >= 500 {
-			return a, problem
-		}
-		d.Problem, a.status = known.Text, known.Status
+	if d.Problem, err = a.explain(problem); err != nil {
+		return a, err
 	}
 	d.Kinds = alert.Kinds()
 	if d.Alerts, err = v.Alerts.List(v.r.Context()); err != nil {

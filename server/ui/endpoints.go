@@ -26,12 +26,8 @@ func endpoints(v *visit) (answer, error) { return v.endpoints(endpointsData{}, n
 
 func (v *visit) endpoints(d endpointsData, problem error) (a answer, err error) {
 	a = answer{page: "endpoints", title: "Endpoints", section: "endpoints"}
-	if problem != nil {
-		known := failureOf(problem)
-		if known.Status >= 500 {
-			return a, problem
-		}
-		d.Problem, a.status = known.Text, known.Status
+	if d.Problem, err = a.explain(problem); err != nil {
+		return a, err
 	}
 	all, err := v.Endpoints.List(v.r.Context())
 	for _, e := range all {

@@ -54,6 +54,20 @@ func failureOf(err error) *Failure {
 	}
 }
 
+// explain returns the text that a form shows about a problem, and sets the status of the page. A failure of the server
+// and a missing permission have a page of their own, and are returned unchanged.
+func (a *answer) explain(problem error) (text string, err error) {
+	if problem == nil {
+		return "", nil
+	}
+	known := failureOf(problem)
+	if known.Status >= 500 || known.Status == http.StatusForbidden {
+		return "", problem
+	}
+	a.status = known.Status
+	return known.Text, nil
+}
+
 // again is how many seconds a browser waits before it retries a page whose error may pass by itself.
 const again = "5"
 

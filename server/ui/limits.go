@@ -52,12 +52,8 @@ func limits(v *visit) (answer, error) { return v.limits(limitsForm{}, nil) }
 func (v *visit) limits(f limitsForm, problem error) (a answer, err error) {
 	a = answer{page: "limits", title: "Limits", section: "limits"}
 	d := limitsData{Form: f}
-	if problem != nil {
-		known := failureOf(problem)
-		if known.Status >= 500 || known.Status == http.StatusForbidden {
-			return a, problem
-		}
-		d.Problem, a.status = known.Text, known.Status
+	if d.Problem, err = a.explain(problem); err != nil {
+		return a, err
 	}
 	all, err := v.client.Limits(v.r.Context())
 	if err != nil {

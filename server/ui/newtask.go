@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,12 +77,12 @@ func enqueue(v *visit) (answer, error) {
 			status: failureOf(half.err).Status}, nil
 	}
 	if err != nil {
-		known := failureOf(err)
-		if known.Status >= 500 || known.Status == http.StatusForbidden {
+		a := answer{page: "new", title: f.title(), section: "tasks"}
+		if f.Problem, err = a.explain(err); err != nil {
 			return answer{}, err
 		}
-		f.Problem = known.Text
-		return answer{page: "new", title: f.title(), section: "tasks", data: f, status: known.Status}, nil
+		a.data = f
+		return a, nil
 	}
 	v.target = e.ID.String()
 	about := "enqueued"
@@ -97,48 +98,59 @@ func enqueue(v *visit) (answer, error) {
 	return goTo("/tasks/"+e.ID.String(), about), nil
 }
 
-func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
-	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Key: f.Key, Ephemeral: f.Ephemeral}
-	for _, tag := range strings.Split(f.Tags, ",") {
+// tags splits text at commas. Unlike other words, tags may contain spaces.
+func tags(text string) (all []string) {
+	for _, tag := range strings.Split(text, ",") {
 		if tag = strings.TrimSpace(tag); tag != "" {
-			o.Tags = append(o.Tags, tag)
+			all = append(all, tag)
 		}
 	}
+	return all
+}
+
+// options returns the options that the form shows.
+func (f taskForm) options() (o *tusk.Options, err error) {
+	o = &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Key: f.Key, Ephemeral: f.Ephemeral,
+		Tags: tags(f.Tags)}
 	if f.When != "" {
 		if o.RunAt, o.Delay, err = when(f.When); err != nil {
-			return e, err
+			return nil, err
 		}
 	}
 	if f.Expires != "" {
 		if o.ExpiresAt, o.ExpiresIn, err = when(f.Expires); err != nil {
-			return e, err
+			return nil, err
 		}
 	}
 	if f.Deadline != "" {
 		if o.Deadline, o.DeadlineIn, err = when(f.Deadline); err != nil {
-			return e, err
+			return nil, err
 		}
 	}
 	if f.Priority != "" {
 		n, err := strconv.ParseInt(f.Priority, 10, 16)
 		if err != nil {
-			return e, failure(http.StatusBadRequest, "The priority is a whole number from -32768 to 32767.")
+			return nil, failure(http.StatusBadRequest, "The priority is a whole number from -32768 to 32767.")
 		}
 		o.Priority = int16(n)
 	}
 	if f.MaxAttempts != "" {
 		if o.MaxAttempts, err = strconv.Atoi(f.MaxAttempts); err != nil {
-			return e, failure(http.StatusBadRequest, "The most attempts are a whole number.")
+			return nil, failure(http.StatusBadRequest, "The most attempts are a whole number.")
 		}
 	}
 	if o.Weight, err = number(f.Weight); err != nil {
-		return e, failure(http.StatusBadRequest, "The weight is a whole number.")
+		return nil, failure(http.StatusBadRequest, "The weight is a whole number.")
 	}
-	queue := f.Queue
-	if queue == "" {
-		queue = tusk.DefaultQueue
+	return o, nil
+}
+
+func (v *visit) enqueueForm(f taskForm) (e tusk.Enqueued, err error) {
+	o, err := f.options()
+	if err != nil {
+		return e, err
 	}
-	if !v.who.Sees(queue, f.Tenant) {
+	if !v.who.Sees(cmp.Or(f.Queue, tusk.DefaultQueue), f.Tenant) {
 		return e, failure(http.StatusForbidden, "You may not use this queue and tenant.")
 	}
 	var of *tusk.TaskInfo
@@ -221,10 +233,7 @@ func (v *visit) replace(of *tusk.TaskInfo, args tusk.Args, o *tusk.Options) (e t
 	if err := errors.Join(v.mayReplace(of), v.client.Validate(args, o)); err != nil {
 		return e, err
 	}
-	queue := o.Queue
-	if queue == "" {
-		queue = tusk.DefaultQueue
-	}
+	queue := cmp.Or(o.Queue, tusk.DefaultQueue)
 	if of.Key != "" && of.Key == o.Key && of.Queue == queue && of.Tenant == o.Tenant {
 		o.OnConflict = tusk.Replace
 		return v.client.Enqueue(v.r.Context(), args, o)

@@ -25,12 +25,8 @@ func people(v *visit) (answer, error) { return v.people(nil) }
 func (v *visit) people(problem error) (a answer, err error) {
 	a = answer{page: "access", title: "Access", section: "access"}
 	d := peopleData{Roles: access.Roles(), Local: v.Gate != nil && !v.Gate.Dev}
-	if problem != nil {
-		known := failureOf(problem)
-		if known.Status >= 500 {
-			return a, problem
-		}
-		d.Problem, a.status = known.Text, known.Status
+	if d.Problem, err = a.explain(problem); err != nil {
+		return a, err
 	}
 	if d.Tokens, err = v.Book.Tokens(v.r.Context()); err != nil {
 		return a, err

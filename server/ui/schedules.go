@@ -204,12 +204,12 @@ func putSchedule(v *visit) (answer, error) {
 	if err == nil {
 		return goTo("/schedules/"+s.Name, "saved"), nil
 	}
-	known := failureOf(err)
-	if known.Status >= 500 || known.Status == http.StatusForbidden {
+	a := answer{page: "scheduleform", title: "Schedule", section: "schedules"}
+	if f.Problem, err = a.explain(err); err != nil {
 		return answer{}, err
 	}
-	f.Problem = known.Text
-	return answer{page: "scheduleform", title: "Schedule", section: "schedules", data: f, status: known.Status}, nil
+	a.data = f
+	return a, nil
 }
 
 // mayPut fails if the form would overwrite an existing schedule: it is for a new schedule, or the visitor may not see
@@ -222,11 +222,7 @@ func (v *visit) mayPut(f scheduleForm, old tusk.ScheduleInfo) error {
 }
 
 func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
-	queue := f.Queue
-	if queue == "" {
-		queue = tusk.DefaultQueue
-	}
-	if !v.who.Sees(queue, f.Tenant) {
+	if !v.who.Sees(cmp.Or(f.Queue, tusk.DefaultQueue), f.Tenant) {
 		return s, failure(http.StatusForbidden, "You may not use this queue and tenant.")
 	}
 	all, err := v.client.Schedules(v.r.Context())
@@ -234,7 +230,7 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 		return s, err
 	}
 	var stored []byte
-	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant}
+	o := &tusk.Options{Queue: f.Queue, Tenant: f.Tenant, Tags: tags(f.Tags)}
 	for _, other := range all {
 		if other.Name == f.Name {
 			if err := v.mayPut(f, other); err != nil {
@@ -244,11 +240,6 @@ func (v *visit) scheduleOf(f scheduleForm) (s tusk.Schedule, err error) {
 			if err := v.keepSettings(other.Settings, o); err != nil {
 				return s, err
 			}
-		}
-	}
-	for _, tag := range strings.Split(f.Tags, ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			o.Tags = append(o.Tags, tag)
 		}
 	}
 	priority, err1 := number(f.Priority)

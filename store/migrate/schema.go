@@ -79,8 +79,8 @@ func (s *Schema) List(ctx context.Context, db *sql.DB, at int64) ([]store.Migrat
 	return steps, nil
 }
 
-// Ups returns the SQL of all steps up, in order.
-func (s *Schema) Ups() ([]string, error) {
+// ups returns the SQL of all steps up, in order.
+func (s *Schema) ups() ([]string, error) {
 	steps, err := Read(s.Files)
 	ups := make([]string, len(steps))
 	for i, one := range steps {
@@ -91,7 +91,7 @@ func (s *Schema) Ups() ([]string, error) {
 
 // Tables returns the names of the tables of the newest version.
 func (s *Schema) Tables() (tables []string, err error) {
-	ups, err := s.Ups()
+	ups, err := s.ups()
 	for _, up := range ups {
 		for line := range strings.Lines(up) {
 			if rest, ok := strings.CutPrefix(line, "create table "); ok {

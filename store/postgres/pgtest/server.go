@@ -235,12 +235,6 @@ func (s *Server) PID() int {
 	return s.cmd.Process.Pid
 }
 
-// Log returns what the server logged.
-func (s *Server) Log() string {
-	text, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
-	return string(text)
-}
-
 // Stop stops the server and deletes its data.
 func (s *Server) Stop() {
 	if s.Dir == "" {
