@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tuskqueue/tusk/store"
@@ -83,5 +84,8 @@ func (a *attendant) free(ctx context.Context, each func(worker store.ID, beatAt,
 			each(store.ID(id), beatAt, lateAt, run, now)
 		}
 		return err
-	}, q("witness.watched"), prefix)
+	}, withLate(q("witness.watched")), prefix)
 }
+
+// withLate completes a statement that finds the workers whose locks are checked.
+func withLate(text string) string { return strings.ReplaceAll(text, ":late", q("witness.late")) }

@@ -60,6 +60,7 @@ type Store struct {
 	sweep   atomic.Pointer[store.Token] // the lease up to which the sweep has come
 	// When leases are next compared with what their workers say they hold.
 	strays   atomic.Int64
+	moved    atomic.Int64 // how often Oversee has found sums to add up
 	daysDue  atomic.Int64 // when days are next created
 	dueLists int          // how many lists one page of Due reads
 	// When a day was last found to be needed.

@@ -49,26 +49,6 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 	return tasks[:min(len(tasks), limit)], nil
 }
 
-// rescueDue checks with one statement whether there may be anything to take back. It fails unless term is the current
-// term.
-func (s *Store) rescueDue(ctx context.Context, term int64) (due bool, err error) {
-	var l leader
-	var now int64
-	if err := s.ready(ctx); err != nil {
-		return false, err
-	}
-	err = s.query(ctx, func(rows *sql.Rows) error {
-		var id []byte
-		err := rows.Scan(&id, &l.term, &l.expires, &now, &due)
-		copy(l.id[:], id)
-		return err
-	}, q("rescue.due"), clockSlack)
-	if err == nil && !l.leads(term, now) {
-		err = store.ErrNotLeader
-	}
-	return due || !s.lookedForStrays(now), err
-}
-
 // lookedForStrays reports whether leases were compared recently.
 func (s *Store) lookedForStrays(now int64) bool {
 	left := s.strays.Load() - now
