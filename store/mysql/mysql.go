@@ -100,6 +100,7 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 
 func create(ctx context.Context, s *Store, o Options) (*Store, error) {
 	s.dueLists, s.program, s.oneNode, s.log = dueLists, ownProgram(), o.OneNode, cmp.Or(o.Logger, slog.Default())
+	s.wakes.hurried = make(chan struct{}, 1)
 	if o.Spare != nil {
 		s.spare = newSpare(o.Spare)
 	}
