@@ -52,8 +52,8 @@ func TestConnectionsToAServerThatTakesNoWritesAreGivenUp(t *testing.T) {
 	finish(t, s, tasks)
 }
 
-// A lock on a server that takes no writes proves nothing, since the leader looks at the new primary. A user who may write
-// nevertheless says so at once, and the lock is given up. Any other user keeps it until that can be stored.
+// A lock on a server that takes no writes proves nothing, since the leader looks at the new primary. The process of a
+// user who may write nevertheless disowns the lock and releases it. Any other process holds it until it can do so.
 func TestLocksAreNotKeptOnAServerThatTakesNoWrites(t *testing.T) {
 	dsn := mysqltest.Start(t).Database(t)
 	migrate(t, dsn)
