@@ -101,7 +101,7 @@ func (s *Store) Oversee(ctx context.Context, by store.Candidate, kinds ...string
 	switch {
 	case renewed > 0:
 		c.Renewed = instant(o.now)
-	case by.TTL > 0, !o.leader.leads(by.Term, o.now):
+	case !o.leader.leads(by.Term, o.now):
 		return c, wrap("oversee", store.ErrNotLeader)
 	}
 	if c.Admit = o.next(); o.doomed {
