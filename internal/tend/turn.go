@@ -24,6 +24,9 @@ const (
 
 	turnBusy = 5 * time.Millisecond   // between rounds while tasks wait
 	turnIdle = 100 * time.Millisecond // while none waits
+	// How long after a grant rounds come sooner, because short tasks give their turns back by then. This applies only
+	// if hints do not come at once.
+	turnSoon = 100 * time.Millisecond
 )
 
 // turns is what the leader remembers between two rounds.
@@ -43,9 +46,11 @@ type turns struct {
 	failing map[string]time.Time
 
 	// No queue uses turns, so nothing else was read.
-	unused bool
-	heads  int // how many waiting tasks of each group a round examines
-	groups int // groups with waiting tasks in the last round
+	unused  bool
+	heads   int           // how many waiting tasks of each group a round examines
+	groups  int           // groups with waiting tasks in the last round
+	took    time.Duration // of the last round
+	granted time.Time     // when a turn was last granted
 }
 
 // turn hands out turns. If no task has a turn or waits for one, it rests until a hint.
@@ -73,6 +78,8 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 	} else if t.groups == 0 {
 		return turnIdle, nil
 	}
+	// A single slow round, such as one that also reads the limits, does not delay the next one.
+	defer func() { t.took = time.Since(began) }()
 	sum := round{all: len(groups) < turnGroups}
 	for name, of := range byQueue(groups) {
 		if time.Now().Before(t.failing[name]) {
@@ -93,6 +100,9 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 			return 0, err
 		}
 	}
+	if sum.granted > 0 {
+		t.granted = time.Now()
+	}
 	switch {
 	// Hints announce new tasks that wait for a turn.
 	case sum.all && l.prompt():
@@ -104,7 +114,11 @@ func (l *Leader) turn(ctx context.Context, term int64, told bool) (time.Duration
 		// One chore may take at most half of the time.
 		return max(turnBusy, time.Since(began)), nil
 	}
-	return min(max(4*turnBusy, 16*time.Since(began)), turnIdle), nil
+	took := min(time.Since(began), t.took)
+	if !l.prompt() && time.Since(t.granted) < turnSoon {
+		return min(max(2*turnBusy, 4*took), turnIdle), nil
+	}
+	return min(max(4*turnBusy, 16*took), turnIdle), nil
 }
 
 // shared records whether the turns of a queue could be handed out. If not, the queue rests, and all others continue.

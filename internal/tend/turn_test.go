@@ -107,3 +107,65 @@ func TestTheUsageOfAQueueWithoutRatesIsDeleted(t *testing.T) {
 		}
 	})
 }
+
+// timed is a store whose looks at turns may take time. It counts them.
+type timed struct {
+	store.Store
+	looks atomic.Int64
+	slow  atomic.Bool // the next look takes 6 ms
+}
+
+func (s *timed) Turns(ctx context.Context, term int64, groups, heads int) ([]store.Turns, error) {
+	s.looks.Add(1)
+	if s.slow.Swap(false) {
+		time.Sleep(6 * time.Millisecond)
+	}
+	return s.Store.Turns(ctx, term, groups, heads)
+}
+
+// during returns how often the leader looked while time went by.
+func (s *timed) during(d time.Duration) int64 {
+	before := s.looks.Load()
+	time.Sleep(d)
+	synctest.Wait()
+	return s.looks.Load() - before
+}
+
+// A tenant runs one task at a time. When the first task has its turn, the leader looks often for a while, because a
+// short task gives it back soon.
+func TestAfterAGrantTheNextLookComesSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &timed{Store: memory.New()}
+		put(t, s, allot.RecordKind, "q", allot.Limits{PerTenant: 1})
+		_, kill := lead(s, 1)
+		defer kill()
+		time.Sleep(2 * time.Second)
+		var tasks []store.NewTask
+		for range 2 {
+			tasks = append(tasks, store.NewTask{ID: newID(), Queue: "q", Kind: "k", Args: []byte("{}"), Tenant: "a", Turn: true})
+		}
+		if _, err := s.Enqueue(t.Context(), tasks); err != nil {
+			t.Fatal(err)
+		}
+		granted := func() bool {
+			list, err := s.List(t.Context(), store.Filter{Queues: []string{"q"}, States: []store.State{store.Available}})
+			return err == nil && len(list) == 1
+		}
+		for !granted() {
+			time.Sleep(time.Millisecond)
+		}
+		if n := s.during(80 * time.Millisecond); n < 8 {
+			t.Errorf("%d looks in the 80 ms after a grant, want 8", n)
+		}
+		s.during(time.Second)
+		if n := s.during(time.Second); n < 40 || n > 51 {
+			t.Errorf("%d looks a second while the turn is held, want about 50", n)
+		}
+		for range 5 { // the pause after a look of 6 ms was 96 ms
+			s.slow.Store(true)
+			if n := s.during(80 * time.Millisecond); n < 3 {
+				t.Errorf("%d looks in 80 ms, one of which was slow: want at least 3", n)
+			}
+		}
+	})
+}

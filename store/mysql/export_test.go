@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/migrate"
 )
 
@@ -93,3 +95,11 @@ func (s *Store) View(ctx context.Context, change func()) (tasks int64, err error
 
 // Run returns the run of the server.
 func (s *Store) Run(ctx context.Context) (int64, error) { return runOf(ctx, s.db) }
+
+// Pause returns the pause before idle queues are checked again.
+func (s *Store) Pause() time.Duration { return s.wakes.pause(time.Now()) }
+
+// Disown records that only the beats of workers count from now on.
+func (s *Store) Disown(ctx context.Context, workers ...store.ID) error {
+	return s.attendant.Disown(ctx, workers)
+}

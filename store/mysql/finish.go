@@ -258,8 +258,13 @@ func (w *work) finish(outcomes []store.Outcome, careful bool) (lost []store.ID, 
 	}
 	w.account(plain)
 	w.after = append(w.after, func() {
+		turns := false
 		for _, e := range slices.Concat(plain, others) {
 			w.store.leases.end(e.token, e.Task.ID, !w.user)
+			turns = turns || e.Task.Turn
+		}
+		if turns {
+			w.store.wakes.gaveBack(time.Now())
 		}
 	})
 	return lost, nil

@@ -15,8 +15,11 @@ import (
 
 // How often idle queues are checked for tasks that other processes have made available: often during activity. After
 // ten seconds without activity, the server itself checks them, for a while in one statement. If no connection can be
-// spared for that, this process checks them, less often.
+// spared for that, this process checks them, less often. Right after a task has given back its turn, the next task in
+// its line is likely to get one.
 const (
+	lookSoon   = 10 * time.Millisecond
+	soonFor    = 100 * time.Millisecond
 	lookOften  = 25 * time.Millisecond
 	lookSeldom = 100 * time.Millisecond
 	quiet      = 10 * time.Second
@@ -33,6 +36,8 @@ type wakes struct {
 	mu      sync.Mutex
 	idle    map[string]time.Time // queues that were found empty, and when
 	found   time.Time            // when tasks were last found
+	soon    time.Time            // until when queues are checked every lookSoon
+	hurried chan struct{}        // receives a value when that begins
 	watched bool                 // the server is checking the queues
 }
 
@@ -47,13 +52,13 @@ func (s *Store) Listen(ctx context.Context, wake func(store.Hint)) error {
 
 // keepLooking checks idle queues until the context ends. It ignores errors, because claims report them as well.
 func (s *Store) keepLooking(ctx context.Context) {
-	look := time.NewTicker(lookOften)
-	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look.C:
+		case <-s.wakes.hurried:
+			pauseFor(ctx, lookSoon)
+		case <-time.After(s.wakes.pause(time.Now())):
 		}
 		if queues := s.wakes.watch(time.Now(), s.spares()); len(queues) > 0 {
 			found, err := s.watch(ctx, queues)
@@ -151,6 +156,29 @@ func (w *wakes) claimed(queues []string, tasks int) {
 	}
 }
 
+// gaveBack records that tasks of this process have given back their turns.
+func (w *wakes) gaveBack(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.After(w.soon) {
+		select {
+		case w.hurried <- struct{}{}:
+		default:
+		}
+	}
+	w.soon = now.Add(soonFor)
+}
+
+// pause returns the pause before the next check.
+func (w *wakes) pause(now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.Before(w.soon) {
+		return lookSoon
+	}
+	return lookOften
+}
+
 // watch returns the idle queues if the server should check them: nothing has happened for a while, and the server is
 // not checking already. The caller must call watchEnded afterwards.
 func (w *wakes) watch(now time.Time, spares bool) []string {
@@ -176,12 +204,15 @@ func (w *wakes) due(now time.Time) (queues []string) {
 	if w.watched {
 		return nil
 	}
-	pace := lookOften
-	if now.Sub(w.found) > quiet {
-		pace = lookSeldom
+	pace := lookOften / 2 // a check may come early
+	switch {
+	case now.Before(w.soon):
+		pace = lookSoon / 2
+	case now.Sub(w.found) > quiet:
+		pace = lookSeldom - lookOften/2
 	}
 	for queue, at := range w.idle {
-		if now.Sub(at) >= pace-lookOften/2 {
+		if now.Sub(at) >= pace {
 			queues = append(queues, queue)
 		}
 	}

@@ -107,3 +107,30 @@ func TestAnIdleListenerAsksLittle(t *testing.T) {
 		t.Errorf("%.0f statements a second", rate)
 	}
 }
+
+// When a task gives its turn back, the next one in its line is likely to get one.
+func TestIdleQueuesAreCheckedSoonAfterATurnIsGivenBack(t *testing.T) {
+	s := fresh(t)
+	w, term := startWorker(t, s), lead(t, s)
+	seldom := s.Pause()
+	tasks := newTasks(2, "q")
+	enqueue(t, s, tasks[:1]...)
+	finish(t, s, claim(t, s, w, 1))
+	if s.Pause() != seldom {
+		t.Error("a task without a turn counts")
+	}
+	tasks[1].Turn = true
+	enqueue(t, s, tasks[1])
+	if n, err := s.Grant(t.Context(), term, []store.ID{tasks[1].ID}); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	finish(t, s, claim(t, s, w, 1))
+	if soon := s.Pause(); soon > seldom/2 {
+		t.Errorf("the next check comes after %v, before after %v", soon, seldom)
+	}
+	for until := time.Now().Add(5 * time.Second); s.Pause() != seldom; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("the queues are still checked as often")
+		}
+	}
+}

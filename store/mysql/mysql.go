@@ -60,6 +60,7 @@ type Store struct {
 	sweep   atomic.Pointer[store.Token] // the lease up to which the sweep has come
 	// When leases are next compared with what their workers say they hold.
 	strays   atomic.Int64
+	moved    atomic.Int64 // how often Oversee has found sums to add up
 	daysDue  atomic.Int64 // when days are next created
 	dueLists int          // how many lists one page of Due reads
 	// When a day was last found to be needed.
@@ -99,6 +100,7 @@ func Open(ctx context.Context, dsn string) (*Store, error) {
 
 func create(ctx context.Context, s *Store, o Options) (*Store, error) {
 	s.dueLists, s.program, s.oneNode, s.log = dueLists, ownProgram(), o.OneNode, cmp.Or(o.Logger, slog.Default())
+	s.wakes.hurried = make(chan struct{}, 1)
 	if o.Spare != nil {
 		s.spare = newSpare(o.Spare)
 	}

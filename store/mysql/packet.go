@@ -35,34 +35,56 @@ func sizeOf(args []any) (size int) {
 // a statement with its arguments is longer, they send the arguments separately, and large ones in pieces. A user's pool
 // may write the arguments into any statement.
 func (s *Store) exceeds(one stmt) bool {
-	size := len(one.text) + sizeOf(one.args)
-	if 2*size < s.packet {
+	if 2*(len(one.text)+sizeOf(one.args)) < s.packet {
 		return false
 	}
-	escaped := 0
+	size, largest := s.measure(one)
+	return largest > s.packet || !s.owned && size >= s.packet
+}
+
+// measure returns the size of a statement, with what is added to escape its arguments, and of its largest argument.
+func (s *Store) measure(one stmt) (size, largest int) {
+	size = len(one.text) + sizeOf(one.args)
 	for _, arg := range one.args {
 		b, _ := arg.([]byte)
-		if len(b) > s.packet {
-			return true
-		}
+		largest = max(largest, len(b))
 		for _, c := range b {
-			if strings.IndexByte("\x00\n\r\x1a'\"\\", c) >= 0 {
-				escaped++
+			if !s.owned && strings.IndexByte("\x00\n\r\x1a'\"\\", c) >= 0 {
+				size++
 			}
 		}
 	}
-	return !s.owned && size+escaped >= s.packet
+	return size, largest
 }
 
-// tooLarge explains the error of a statement with an argument that does not fit into a packet.
-func (s *Store) tooLarge(err error) error {
+// tooLarge explains the error of statements of which one has an argument that does not fit into a packet.
+func (s *session) tooLarge(err error, sent []stmt) error {
 	// The server has several numbers for it.
 	said := codeOf(err) != 0 && strings.Contains(err.Error(), "max_allowed_packet")
 	if !said && !errors.Is(err, driversql.ErrPktTooLarge) {
 		return err
 	}
-	return fmt.Errorf("%w: a value is larger than the server's max_allowed_packet, which is %d bytes: raise it: %w",
-		store.ErrUnstorable, s.packet, err)
+	size, largest := 0, 0
+	for _, one := range sent {
+		if n, of := s.store.measure(one); n > size {
+			size, largest = n, of
+		}
+	}
+	advice := "raise it, and restart this process"
+	if now := s.packetNow(); now > s.store.packet {
+		advice = fmt.Sprintf("it is %d now: restart this process", now)
+	}
+	return fmt.Errorf("%w: a value of %d bytes, in a statement of %d, does not fit into the server's max_allowed_packet, "+
+		"which is %d bytes: %s: %w", store.ErrUnstorable, largest, size, s.store.packet, advice, err)
+}
+
+// packetNow reads the server's max_allowed_packet, which new connections have. It returns 0 if it cannot.
+func (s *session) packetNow() (now int) {
+	rows, err := s.on.QueryContext(s.ctx, "select @@global.max_allowed_packet")
+	if one(rows, err, &now) != nil {
+		return 0
+	}
+	return now
 }
 
 // inserts gathers rows for statements that insert up to most rows each, and limits the size of a statement.

@@ -45,11 +45,57 @@ func TestAServerThatTakesSmallPacketsGetsSmallOnes(t *testing.T) {
 		}
 	}
 	_, err = s.Enqueue(t.Context(), ofSize(1, 2_000_000))
-	if !errors.Is(err, store.ErrUnstorable) || !errors.Is(err, store.ErrNotCommitted) ||
-		!strings.Contains(err.Error(), "max_allowed_packet, which is 1048576") {
+	if !errors.Is(err, store.ErrUnstorable) || !errors.Is(err, store.ErrNotCommitted) || !saysHowLarge(err, 2_000_002) {
 		t.Errorf("args that are larger: %v", err)
 	}
 	enqueue(t, s, newTasks(1, "q")...)
+	exec(t, s, "set global max_allowed_packet = 4194304")
+	_, err = s.Enqueue(t.Context(), ofSize(1, 2_000_000))
+	if !saysHowLarge(err, 2_000_002) || !strings.Contains(err.Error(), "it is 4194304 now: restart this process") {
+		t.Errorf("args that are larger, after the limit was raised: %v", err)
+	}
+	enqueue(t, open(t, dsn), ofSize(1, 2_000_000)...)
+}
+
+// saysHowLarge reports whether an error names the limit of a megabyte, and the size of a value.
+func saysHowLarge(err error, size int) bool {
+	return err != nil && strings.Contains(err.Error(), "max_allowed_packet, which is 1048576 bytes") &&
+		strings.Contains(err.Error(), fmt.Sprintf("a value of %d bytes", size))
+}
+
+// The user's transaction goes on without the call that was refused.
+func TestATransactionOfTheUsersOutlivesWhatIsTooLarge(t *testing.T) {
+	server := mysqltest.Start(t, "--max-allowed-packet=1M")
+	dsn := server.Database(t)
+	migrate(t, dsn)
+	for name, s := range map[string]*mysql.Store{"own pool": open(t, dsn), "user's pool": newOn(t, dsn, nil),
+		"user's pool with settings": newOn(t, dsn, odd)} {
+		tx, err := s.DB().Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		in, err := s.Tx(tx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{2_000_000, 20_000_000} {
+			_, err = in.Enqueue(t.Context(), ofSize(1, size))
+			if !errors.Is(err, store.ErrUnstorable) || !saysHowLarge(err, size+2) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		tasks := newTasks(1, "q")
+		if _, err := in.Enqueue(t.Context(), tasks); err != nil {
+			t.Errorf("%s: a small task afterwards: %v", name, err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := number(t, s, "select count(*) from tusk_task where id = ?", tasks[0].ID[:]); n != 1 {
+			t.Errorf("%s: the small task is not stored", name)
+		}
+	}
 }
 
 // The driver of a user's pool may send more than the server takes. The server then closes the connection.
@@ -77,7 +123,7 @@ func TestAPoolOfTheUsersSendsNothingThatIsTooLarge(t *testing.T) {
 		for _, tasks := range [][]store.NewTask{ofSize(1, 20_000_000), ofSize(1, 600_000), plain} {
 			_, err := s.Enqueue(t.Context(), tasks)
 			if !errors.Is(err, store.ErrUnstorable) || !errors.Is(err, store.ErrNotCommitted) ||
-				!strings.Contains(err.Error(), "max_allowed_packet, which is 1048576") {
+				!saysHowLarge(err, len(tasks[0].Args)) {
 				t.Errorf("%q, %d bytes: %v", options, len(tasks[0].Args), err)
 			}
 		}

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"slices"
@@ -12,6 +13,11 @@ import (
 // Rescue implements store.Keeper. It also deletes leases of dead workers without open tasks.
 func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []store.Task, err error) {
 	gone := s.attendant.gone(ctx)
+	defer func() {
+		if err != nil {
+			s.attendant.looked(looks{})
+		}
+	}()
 	if due, err := s.rescueDue(ctx, term); err != nil || !due && len(gone) == 0 {
 		return nil, wrap("rescue", err)
 	}
@@ -47,26 +53,6 @@ func (s *Store) Rescue(ctx context.Context, term int64, limit int) (tasks []stor
 		return nil, wrap("rescue", err)
 	}
 	return tasks[:min(len(tasks), limit)], nil
-}
-
-// rescueDue checks with one statement whether there may be anything to take back. It fails unless term is the current
-// term.
-func (s *Store) rescueDue(ctx context.Context, term int64) (due bool, err error) {
-	var l leader
-	var now int64
-	if err := s.ready(ctx); err != nil {
-		return false, err
-	}
-	err = s.query(ctx, func(rows *sql.Rows) error {
-		var id []byte
-		err := rows.Scan(&id, &l.term, &l.expires, &now, &due)
-		copy(l.id[:], id)
-		return err
-	}, q("rescue.due"), clockSlack)
-	if err == nil && !l.leads(term, now) {
-		err = store.ErrNotLeader
-	}
-	return due || !s.lookedForStrays(now), err
 }
 
 // lookedForStrays reports whether leases were compared recently.
@@ -123,35 +109,41 @@ func (w *work) openOf(leases []*lease, limit int) (tasks []store.Task, err error
 }
 
 // ofTheDead declares workers dead whose beat is overdue or whose death the witness has detected, and returns the
-// leases of all dead workers. It first finds each worker and then locks it by its id, as the worker's own beat does.
-// Locks taken along another index could deadlock with the beat.
+// leases of all dead workers. It first finds the workers and then locks each by its id, as the worker's own beat does,
+// in the order of the ids, as Disown does. Locks taken along another index could deadlock with them.
 func (w *work) ofTheDead(gone []departed) (leases []*lease, err error) {
-	var overdue, ahead []any
-	w.gather("rescue.overdue", w.now, &overdue)
-	w.gather("rescue.ahead", w.now+clockSlack, &ahead)
+	type write struct {
+		id []byte
+		stmt
+	}
+	var writes []write
+	add := func(id []byte, name string, args ...any) {
+		writes = append(writes, write{id, stmt{text: q(name), args: args}})
+	}
+	w.gather("rescue.overdue", w.now, func(id []byte) { add(id, "rescue.declare", id, w.now) })
+	w.gather("rescue.ahead", w.now+clockSlack, func(id []byte) { // the clock was set back, so their TTL starts again now
+		add(id, "rescue.rewind", w.now, w.now, w.now, id, w.now+clockSlack)
+	})
+	for _, g := range gone {
+		add(g.worker[:], "witness.declare", g.worker[:], g.beatAt)
+	}
 	leases, err = w.readLeases(q("rescue.leases"))
-	if err != nil || len(overdue)+len(ahead)+len(gone) == 0 {
+	if err != nil || len(writes) == 0 {
 		return leases, err
 	}
-	// The clock was set back, so their TTL starts again now.
-	for _, id := range ahead {
-		w.do(q("rescue.rewind"), w.now, w.now, w.now, id, w.now+clockSlack)
-	}
-	for _, id := range overdue {
-		w.do(q("rescue.declare"), id, w.now)
-	}
-	for _, g := range gone {
-		w.do(q("witness.declare"), g.worker[:], g.beatAt)
+	slices.SortStableFunc(writes, func(a, b write) int { return bytes.Compare(a.id, b.id) })
+	for _, one := range writes {
+		w.buf = append(w.buf, one.stmt)
 	}
 	return w.readLeases(q("rescue.leases"))
 }
 
-// gather appends the ids that a query finds, once the next answer is read.
-func (w *work) gather(name string, argument int64, ids *[]any) {
+// gather calls each with the ids that a query finds, once the next answer is read.
+func (w *work) gather(name string, argument int64, each func(id []byte)) {
 	w.buf = append(w.buf, stmt{q(name), []any{argument}, func(rows *sql.Rows) error {
 		var id []byte
 		err := rows.Scan(&id)
-		*ids = append(*ids, slices.Clone(id))
+		each(slices.Clone(id))
 		return err
 	}})
 }

@@ -60,7 +60,7 @@ func (s *session) flush() error {
 	for len(pending) > 0 {
 		n := s.fits(pending)
 		if err := s.send(pending[:n]); err != nil {
-			return s.store.tooLarge(err)
+			return s.tooLarge(err, pending[:n])
 		}
 		pending = pending[n:]
 	}

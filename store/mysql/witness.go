@@ -44,7 +44,7 @@ type attendant struct {
 	run    atomic.Int64           // of the server with the locks; see runOf
 
 	mu    sync.Mutex
-	looks map[store.ID]look
+	looks looks
 }
 
 func newAttendant(s *Store) *attendant {

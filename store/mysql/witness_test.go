@@ -2,6 +2,8 @@ package mysql_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"github.com/tuskqueue/tusk/store"
 	"github.com/tuskqueue/tusk/store/mysql"
 	"github.com/tuskqueue/tusk/store/mysql/mysqltest"
+	"github.com/tuskqueue/tusk/store/storetest"
 	"github.com/tuskqueue/tusk/store/storetest/wires"
 )
 
@@ -145,5 +148,134 @@ func TestServersThatAreStartedTogetherAreToldApart(t *testing.T) {
 	}
 	if d := apart(again, run(replica)); d < 30*time.Minute {
 		t.Errorf("two servers are only %v apart", d)
+	}
+}
+
+// dead returns a store whose user has the documented rights, and a worker of another process that has died: its lock
+// is free, and its beat is overdue.
+func dead(t *testing.T) (s, root *mysql.Store, worker store.ID, term int64) {
+	t.Helper()
+	dsn := mysqltest.Start(t).Database(t)
+	migrate(t, dsn)
+	root = open(t, dsn)
+	if _, err := root.Roles(t.Context(), "dead", true); err != nil {
+		t.Fatal(err)
+	}
+	s = asRole(t, root, dsn, "dead_work")
+	dies := open(t, dsn)
+	worker = storetest.NewID()
+	b := store.Beat{Worker: store.Worker{ID: worker}, TTL: time.Hour, Every: 100 * time.Millisecond}
+	if _, err := dies.Extend(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if number(t, s, "select watched from tusk_worker where id = ?", worker[:]) == 0 {
+		t.Fatal("the worker is not attended")
+	}
+	dies.Close()
+	time.Sleep(200 * time.Millisecond)
+	return s, root, worker, lead(t, s)
+}
+
+// looks searches for dead workers once, and reports whether a worker has been declared dead.
+func looks(t *testing.T, s *mysql.Store, worker store.ID, term int64) (dead bool) {
+	t.Helper()
+	if _, err := s.Rescue(t.Context(), term, 10); err != nil {
+		t.Fatal(err)
+	}
+	return number(t, s, "select dead from tusk_worker where id = ?", worker[:]) != 0
+}
+
+// While nobody can be declared dead, beats may fail as well. So a worker's lock has to be found free twice afterwards.
+func TestWhatWasSeenBeforeADeclarationFailedDoesNotCount(t *testing.T) {
+	s, root, worker, term := dead(t)
+	if looks(t, s, worker, term) {
+		t.Fatal("one look is enough")
+	}
+	exec(t, root, "set global read_only = 1")
+	time.Sleep(500 * time.Millisecond)
+	if _, err := s.Rescue(t.Context(), term, 10); !errors.Is(err, store.ErrReadOnly) {
+		t.Fatal(err)
+	}
+	exec(t, root, "set global read_only = 0")
+	if looks(t, s, worker, term) {
+		t.Error("the worker is declared dead by a look from before the server took writes again")
+	}
+	time.Sleep(500 * time.Millisecond)
+	if !looks(t, s, worker, term) {
+		t.Error("the worker is not declared dead")
+	}
+}
+
+// Between two looks that are far apart, the lock may have been held.
+func TestALookOfLongAgoDoesNotCount(t *testing.T) {
+	s, _, worker, term := dead(t)
+	if looks(t, s, worker, term) {
+		t.Fatal("one look is enough")
+	}
+	time.Sleep(3100 * time.Millisecond)
+	if looks(t, s, worker, term) {
+		t.Error("the worker is declared dead by a look of long ago")
+	}
+	time.Sleep(500 * time.Millisecond)
+	if !looks(t, s, worker, term) {
+		t.Error("the worker is not declared dead")
+	}
+}
+
+// Whoever locks several workers does so in the order of their ids, after the leader's row.
+func TestWorkersAreLockedInTheOrderOfTheirIDs(t *testing.T) {
+	dsn := mysqltest.Database(t)
+	migrate(t, dsn)
+	s, other, dies := open(t, dsn), open(t, dsn), open(t, dsn)
+	low, high := store.ID{1}, store.ID{2}
+	beatOf := func(s *mysql.Store, worker store.ID, ttl time.Duration) {
+		b := store.Beat{Worker: store.Worker{ID: worker}, TTL: ttl, Every: 100 * time.Millisecond}
+		if _, err := s.Extend(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beatOf(dies, high, 200*time.Millisecond) // found first, since its lease ends first
+	beatOf(dies, low, 300*time.Millisecond)
+	dies.Close()
+	time.Sleep(500 * time.Millisecond)
+	term := lead(t, s)
+	for name, of := range map[string]struct {
+		do     func() error
+		leader int64 // what can be locked of the leader's row meanwhile
+	}{
+		"disown": {func() error { return s.Disown(t.Context(), high, low) }, 1},
+		"rescue": {func() error { _, err := s.Rescue(t.Context(), term, 10); return err }, 0},
+	} {
+		tx, err := other.DB().Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		if _, err := tx.Exec("select 1 from tusk_worker where id = ? for update", low[:]); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- of.do() }()
+		time.Sleep(200 * time.Millisecond) // the server remembers for a while who waited
+		for until := time.Now().Add(10 * time.Second); number(t, other,
+			"select count(*) from information_schema.innodb_trx where trx_state = 'LOCK WAIT'") == 0; {
+			if time.Now().After(until) {
+				t.Fatal(name, "does not wait for the first worker")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		free := "select count(*) from %s for update skip locked"
+		if number(t, other, fmt.Sprintf(free, "tusk_worker where id = ?"), high[:]) != 1 {
+			t.Errorf("%s: the second worker is locked before the first", name)
+		}
+		if number(t, other, fmt.Sprintf(free, "tusk_leader where one = 1")) != of.leader {
+			t.Errorf("%s: want the leader's row to be locked: %v", name, of.leader == 0)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

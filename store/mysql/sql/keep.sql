@@ -7,6 +7,9 @@ select id, term, expires_at, version from tusk_leader where one = 1 lock in shar
 -- name: leader.write
 update tusk_leader set id = ?, term = ?, expires_at = ?, version = ? where one = 1
 
+-- name: leader.renew
+update tusk_leader set expires_at = :now + ?, version = :now where one = 1 and id = ? and term = ? and expires_at > :now
+
 -- name: admit.due
 select run_at, place, n
 from tusk_waiting force index (primary)
@@ -31,18 +34,6 @@ delete w from (:waiting) x straight_join tusk_waiting w force index (primary) on
 
 -- name: label.drop
 delete l from tusk_label l force index (primary) where label >= ? and label <= ? and id in (:rows)
-
--- name: rescue.due
-select l.id, l.term, l.expires_at, :now,
-    exists (select 1 from tusk_worker force index (tusk_worker_dead) where dead = 0 and expires_at <= :now)
-    or exists (select 1 from tusk_worker force index (tusk_worker_dead) where dead = 0 and beat_at > :now + ?)
-    or exists (
-        select 1
-        from tusk_worker w force index (tusk_worker_dead)
-        straight_join tusk_lease h force index (tusk_lease_worker) on h.worker = w.id
-        where w.dead in (1, 2))
-from tusk_leader l
-where l.one = 1
 
 -- name: rescue.overdue
 select id from tusk_worker force index (tusk_worker_dead) where dead = 0 and expires_at <= ?
@@ -124,9 +115,34 @@ where token > ? and claimed_at <= :now - ?
 order by token
 limit ?
 
--- name: peek
-select l.id, l.term, l.expires_at, :now,
-    (select run_at from tusk_waiting force index (primary) order by run_at limit 1),
-    exists (select 1 from tusk_doomed), exists (select 1 from tusk_line) or exists (select 1 from tusk_held)
+-- name: chores
+select l.id, l.term, l.expires_at, :now, :asked
 from tusk_leader l
 where l.one = 1
+
+-- name: chores.waiting
+(select run_at from tusk_waiting force index (primary) order by run_at limit 1),
+exists (select 1 from tusk_doomed), exists (select 1 from tusk_line) or exists (select 1 from tusk_held)
+
+-- name: chores.rescue
+exists (select 1 from tusk_worker force index (tusk_worker_dead) where dead = 0 and expires_at <= :now)
+or exists (select 1 from tusk_worker force index (tusk_worker_dead) where dead = 0 and beat_at > :now + ?)
+or exists (
+    select 1
+    from tusk_worker w force index (tusk_worker_dead)
+    straight_join tusk_lease h force index (tusk_lease_worker) on h.worker = w.id
+    where w.dead in (1, 2))
+
+-- name: chores.free
+exists (select 1 from tusk_worker force index (tusk_worker_dead)
+    where :late and is_used_lock(concat(?, hex(id))) is null)
+
+-- name: chores.leases
+-- Read only if it is time to compare leases.
+if(? - :now between 1 and ?, 0, exists (select 1 from tusk_lease))
+
+-- name: chores.moved
+exists (select 1 from tusk_delta)
+
+-- name: chores.records
+exists (select 1 from tusk_record force index (primary) where kind = ?)
