@@ -123,7 +123,7 @@ func (a *Attempt) BeginStep(name string) (text []byte, stored <-chan struct{}, e
 	case a.inTx:
 		return nil, nil, ErrStepInTx
 	case s.known[name] == nil && len(s.known) == MaxSteps:
-		return nil, nil, ErrStepsFull
+		return nil, nil, errStepsFull
 	}
 	s.begun[name] = true
 	if result := s.known[name]; result != nil {
