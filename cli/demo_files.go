@@ -61,7 +61,8 @@ func demoFiles(dir string) (tasks []demoArgs, notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("%d files are left out because they are large", large))
 	}
 	if few := len(tasks); few < demoFewest {
-		notes = append(notes, fmt.Sprintf("%s has %d files: made-up blocks fill up to %d tasks", dir, few, demoFewest))
+		notes = append(notes,
+			fmt.Sprintf("files found in %s: %d; made-up blocks bring the tasks to %d", dir, few, demoFewest))
 		for n := range demoFewest - few {
 			tasks = append(tasks, demoArgs{Name: demoSHA256, Block: n + 1})
 		}

@@ -47,7 +47,7 @@ if the flag --db names them.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&d.addr, "addr", defaultAddr,
-		"`address` of the web UI, on loopback; if the port is in use, the next free one")
+		"`address` of the web UI, on loopback; if the default's port is in use, the next free one")
 	f.Var(numberFlag(&d.port, 1, 65535), "port", "`port` of the web UI on 127.0.0.1, instead of --addr")
 	f.BoolVar(&d.demo, "demo", false, "a demo load that fills every page; best with --ephemeral")
 	f.BoolVar(&d.reset, "reset", false, "delete the SQLite file first, with all its tasks")
@@ -102,7 +102,11 @@ func (app *App) dev(ctx context.Context, d *devFlags) error {
 	if err != nil {
 		return err
 	}
-	listener, err := listenNearby(ctx, d.addr)
+	open := listen
+	if d.addr == defaultAddr {
+		open = listenNearby
+	}
+	listener, err := open(ctx, d.addr)
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """A worker in Python, with its standard library alone.
 
-    tusk dev                                      # prints the address of a server and a token
-    TUSK_URL=http://127.0.0.1:8787 TUSK_TOKEN=tusk_... ./worker.py
+    tusk dev                                      # prints the address of a server, which asks for no token
+    TUSK_URL=http://127.0.0.1:8787 ./worker.py
+
+With `tusk serve`, set TUSK_TOKEN to a token of the role worker: tusk tokens create w --role worker.
 
 It leases tasks of the queue "orders" from a Tusk server, runs them in threads, extends their leases while they run, and
 reports how they ended. The steps of a task that is tried again are not repeated. SIGTERM stops it after the tasks that
@@ -33,8 +35,8 @@ def call(method, path, body=None, **headers):
         method=method,
         data=None if body is None else json.dumps(body).encode(),
         headers={
-            "Authorization": "Bearer " + os.environ["TUSK_TOKEN"],
             "Content-Type": "application/json",
+            **({"Authorization": "Bearer " + os.environ["TUSK_TOKEN"]} if "TUSK_TOKEN" in os.environ else {}),
             **{name.replace("_", "-"): value for name, value in headers.items()},
         },
     )

@@ -252,7 +252,7 @@ func (l *Leader) recallSome(ctx context.Context, r *recall, ids []store.ID) erro
 	if len(e.IDs) == 0 {
 		return nil
 	}
-	l.o.Log.Info("recall: a worker has a handler for tasks that were put off", "kind", r.kind, "tasks", len(e.IDs))
+	l.o.Log.Info("recall: a worker has a handler for postponed tasks", "kind", r.kind, "tasks", len(e.IDs))
 	// The next recall gets the tasks that are held.
 	if _, err := l.store.Edit(ctx, e); err != nil && !errors.As(err, new(*store.HeldError)) {
 		return err
