@@ -54,7 +54,7 @@ var mutants = []mutant{
 	{"a late outcome is taken for accepted", "sqlite", []change{{"store/rules/finish.go",
 		"			lost = append(lost, o.Task.ID)\n", ""}}, "F1,F2", "I3|I5"},
 	{"a step does not wait until its result is stored", "sqlite", []change{{"step.go",
-		"	select {\n	case <-stored:\n", "	select {\n	default:\n		return result, nil\n	case <-stored:\n"}}, "F1", "I25"},
+		"		select {\n		case <-stored:\n", "		select {\n		default:\n			return result, nil\n		case <-stored:\n"}}, "F1", "I25"},
 	{"nobody is rescued", "sqlite", []change{{"internal/tend/rescue.go",
 		"if err != nil || len(tasks) == 0 {", "if err != nil || len(tasks) >= 0 {"}}, "F1", "I1"},
 	{"rescue forgets a lane", "sqlite", []change{{"store/sqlite/sql/keep.sql",
