@@ -113,6 +113,12 @@ func TestASchemaThatIsNotOursIsLeftAlone(t *testing.T) {
 	if _, err := db.Exec("insert into tusk_migration (version_id, is_applied) values (99, 1)"); err != nil {
 		t.Fatal(err)
 	}
+	sh.must("tasks", "list")
+	sh.must("migrate", "up") // changes nothing
+	sh.fails(exitUsage, "schema_new", []string{"newer"}, "migrate", "down", "--yes")
+	if _, err := db.Exec("pragma user_version = 99"); err != nil { // older programs do not work with it
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{{"tasks", "list"}, {"enqueue", "a"}, {"migrate", "up"}, {"migrate", "down", "--yes"}} {
 		sh.fails(exitUsage, "schema_new", []string{"newer"}, args...)
 	}
