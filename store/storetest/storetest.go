@@ -78,6 +78,7 @@ type T struct {
 func newT(tb testing.TB, e Engine) *T {
 	tb.Helper()
 	open := e.New(tb)
+	ids.nextBlock() // several ledgers keep the tasks of a block in one, and their order
 	return &T{TB: tb, Store: open(), engine: e, open: open}
 }
 
@@ -116,10 +117,18 @@ func NewID() store.ID {
 }
 
 // ids are consecutive, in blocks of 256, like those of one call of a client.
-var ids struct {
+var ids idBlocks
+
+type idBlocks struct {
 	mu    sync.Mutex
 	block store.ID
 	n     uint32
+}
+
+func (b *idBlocks) nextBlock() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.n = (b.n + 255) / 256 * 256
 }
 
 // newTask returns a task of the queue "q", with the changes applied.
